@@ -17,7 +17,8 @@
 #include "launcher/workers/health_check.h"
 #include "launcher/workers/worker_group.h"
 #include "rendezvous/backend.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
+#include "rendezvous/node_info.h"
 
 namespace boost::asio {
 class io_context;

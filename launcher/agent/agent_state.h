@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "launcher/agent/replacements.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_result.h"
+#include "rendezvous/rendezvous_event.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

@@ -5,8 +5,9 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <utility>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_report.h"
 
 namespace ddprun {
 

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_result.h"
+#include "rendezvous/rendezvous_event.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

@@ -6,7 +6,7 @@
 
 #include "launcher/agent/agent_state.h"
 #include "launcher/workers/worker_group.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

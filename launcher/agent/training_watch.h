@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/timer.h"
+#include "rendezvous/node_report.h"
 #include "rendezvous/progress/training_memory.h"
-#include "rendezvous/rendezvous.h"
 
 namespace ddprun {
 

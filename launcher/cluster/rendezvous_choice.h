@@ -10,7 +10,7 @@
 #include "common/host_port.h"
 #include "launcher/cli/options.h"
 #include "rendezvous/backend.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
 
 namespace ddprun {
 

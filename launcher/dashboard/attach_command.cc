@@ -26,6 +26,7 @@
 #include "launcher/dashboard/rank_details.h"
 #include "launcher/dashboard/token_file.h"
 #include "launcher/dashboard/view_server.h"
+#include "rendezvous/job_policy.h"
 #include "rendezvous/trust/token_file.h"
 
 namespace ddprun::dashboard {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_result.h"
 
 // The faults before a recovery (fault_names in job_view.h), as the texts and reports of an agent tell of them. Pure.
 namespace ddprun::dashboard {

@@ -11,8 +11,11 @@
 #include "launcher/dashboard/job_view.h"
 #include "launcher/dashboard/recoveries.h"
 #include "launcher/dashboard/time_account.h"
+#include "rendezvous/job_result.h"
 #include "rendezvous/membership/job_status.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_report.h"
+#include "rendezvous/rendezvous_event.h"
+#include "rendezvous/round.h"
 
 namespace ddprun::dashboard {
 

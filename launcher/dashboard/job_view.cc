@@ -1,5 +1,6 @@
 #include "launcher/dashboard/job_view.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/node_report.h"
 #include "rendezvous/progress/training_record.h"
-#include "rendezvous/rendezvous.h"
 
 // The state of a job for those who watch it: /metrics, the page, ddprun top, and the record from which ddprun report
 // makes a page. Plain values. Times are milliseconds since the epoch by the agent's clock; a number that is not known

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "launcher/dashboard/job_view.h"
+#include "rendezvous/node_report.h"
 #include "rendezvous/progress/training_record.h"
-#include "rendezvous/rendezvous.h"
 
 // These functions turn what ranks and nodes report of themselves into what the view of a job shows, and say whether
 // that differs from what it shows already: numbers that change with every step or second are rounded, so that clients

@@ -9,7 +9,7 @@
 
 #include "launcher/dashboard/job_view.h"
 #include "rendezvous/progress/training_record.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/round.h"
 
 namespace ddprun::dashboard {
 

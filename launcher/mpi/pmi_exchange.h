@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/mpi/pmi_state.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/round.h"
 
 namespace boost::asio {
 class io_context;

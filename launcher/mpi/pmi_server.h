@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/round.h"
 
 namespace boost::asio {
 class io_context;

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "launcher/report/worker_status.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous_event.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

@@ -9,7 +9,7 @@
 #include "common/environment.h"
 #include "launcher/report/memory_evidence.h"
 #include "launcher/report/worker_status.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_result.h"
 
 namespace ddprun {
 

@@ -7,7 +7,7 @@
 #include "common/exit_code.h"
 #include "launcher/report/worker_status.h"
 #include "launcher/workers/worker_process.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_report.h"
 
 namespace ddprun {
 

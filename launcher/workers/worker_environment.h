@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/environment.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

@@ -5,7 +5,7 @@
 
 #include "launcher/report/memory_evidence.h"
 #include "launcher/workers/worker.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_result.h"
 
 namespace ddprun {
 

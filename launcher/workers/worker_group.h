@@ -19,7 +19,9 @@
 #include "launcher/workers/worker_environment.h"
 #include "launcher/workers/worker_input.h"
 #include "launcher/workers/worker_process.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_result.h"
+#include "rendezvous/node_report.h"
+#include "rendezvous/round.h"
 #include "rendezvous/trust/credentials.h"
 
 namespace ddprun {

@@ -11,7 +11,10 @@
 #include "rendezvous/etcd/job_keys.h"
 #include "rendezvous/etcd/job_leader.h"
 #include "rendezvous/etcd/job_records.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
+#include "rendezvous/job_result.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/rendezvous_event.h"
 
 namespace ddprun {
 

@@ -7,8 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/job_policy.h"
+#include "rendezvous/job_result.h"
 #include "rendezvous/membership/membership_snapshot.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/round.h"
 
 // The values of a job's keys in etcd (ETCD.md), and their JSON.
 namespace ddprun {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_report.h"
 
 namespace ddprun {
 

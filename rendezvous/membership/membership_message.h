@@ -4,7 +4,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous_event.h"
 
 namespace ddprun {
 

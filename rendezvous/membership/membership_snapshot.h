@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/job_policy.h"
+#include "rendezvous/job_result.h"
 #include "rendezvous/membership/node_address.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

@@ -4,7 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
+#include "rendezvous/round.h"
 
 // The texts of a Membership's messages.
 namespace ddprun {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/round.h"
 
 // The commands that the nodes of a round run, and how they differ. Nodes may differ on purpose (a script with an
 // argument for each node), so a difference is reported and not refused. No I/O. Errors: none.

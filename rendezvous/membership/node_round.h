@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "rendezvous/membership/session_protocol.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/rendezvous_event.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

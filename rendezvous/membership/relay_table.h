@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rendezvous/agent_relay.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/round.h"
 
 namespace ddprun {
 

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "common/host_port.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/round.h"
 #include "rendezvous/succession/electorate.h"
 
 namespace ddprun {

@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "common/stall_aware_clock.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
 
 namespace ddprun {
 

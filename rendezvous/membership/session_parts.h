@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "common/error.h"
+#include "rendezvous/job_policy.h"
+#include "rendezvous/job_result.h"
 #include "rendezvous/membership/frame_codec.h"
 #include "rendezvous/membership/session_protocol.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/node_report.h"
+#include "rendezvous/round.h"
 #include "rendezvous/succession/electorate.h"
 
 // The fields of what session frames are made of: serialize() as frame_codec.h has it.

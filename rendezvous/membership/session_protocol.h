@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "rendezvous/agent_relay.h"
+#include "rendezvous/job_policy.h"
 #include "rendezvous/membership/membership_message.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/node_report.h"
 #include "rendezvous/succession/succession.h"
 
 // The frames of a session between an agent and the rendezvous server: encoding and decoding, no I/O. SESSIONS.md has

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_result.h"
 
 // The description of a worker's failure, and the choice of the root cause; both are the same on every node.
 namespace ddprun {

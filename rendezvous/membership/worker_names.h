@@ -4,7 +4,8 @@
 #include <set>
 #include <string>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/rendezvous_event.h"
+#include "rendezvous/round.h"
 
 // RoundMember::workers, which server and agents keep by the same functions. Pure.
 namespace ddprun {

@@ -7,8 +7,10 @@
 #include <string>
 
 #include "common/stall_aware_clock.h"
+#include "rendezvous/job_policy.h"
 #include "rendezvous/membership/session_protocol.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/node_info.h"
+#include "rendezvous/rendezvous_event.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/simulation.h"
 

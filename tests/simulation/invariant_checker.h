@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/job_policy.h"
 #include "rendezvous/membership/membership_message.h"
+#include "rendezvous/node_info.h"
 #include "tests/simulation/virtual_time.h"
 
 namespace ddprun::testing {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "launcher/agent/agent_state.h"
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
+#include "rendezvous/rendezvous_event.h"
+#include "rendezvous/round.h"
 #include "tests/simulation/agent_session.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/server.h"

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "rendezvous/rendezvous.h"
+#include "rendezvous/job_policy.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
