@@ -59,6 +59,8 @@ class NodeSessions : public std::enable_shared_from_this<NodeSessions> {
     bool unresolved = false;      // it ended in the lookup of the host's name
   };
 
+  static std::string session_request(const NodeFrame& frame);
+
   // ---- the loop of attempts
   boost::asio::awaitable<void> run(std::shared_ptr<NodeSessions> self);
   std::chrono::steady_clock::duration next_pause(std::chrono::steady_clock::duration backoff) const;
