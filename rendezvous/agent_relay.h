@@ -46,12 +46,17 @@ struct OutputTaken {
   std::uint64_t number = 0;
   std::uint32_t bytes = 0;
 };
+// A signal that somebody asks for. The texts are for messages.
+struct RequestedSignal {
+  int number = 0;
+  std::string who;
+  std::string why = {};  // empty: not given
+};
 // Asks to send the worker of a rank one signal. The answer is a SignalAnswer.
 struct SignalRank {
   std::uint64_t number = 0;
   int rank = 0;
-  int signal_number = 0;
-  std::string who;  // who asks, for messages
+  RequestedSignal signal;
 };
 struct SignalAnswer {
   std::uint64_t number = 0;

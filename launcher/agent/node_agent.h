@@ -126,8 +126,8 @@ class NodeAgent {
   // Requests.
   void open_control_socket();
   std::string no_such_rank(int rank) const;
-  std::string signal_own_rank(int rank, int signal_number, const std::string& requester);
-  void signal_rank(int rank, int signal_number, const std::string& requester, const ControlSocket::SignalReply& reply);
+  std::string signal_own_rank(int rank, const RequestedSignal& signal);
+  void signal_rank(int rank, const RequestedSignal& signal, const ControlSocket::SignalReply& reply);
   void end_lost_workers();
   bool relays() const { return backend_ && backend_->rendezvous().relays(); }
   std::string relay(const RelayMessage& message);

@@ -24,7 +24,7 @@ void NodeAgent::inject_faults() {
       FaultInjector::Node{.running = [this] { return fault_targets(); },
                           .send =
                               [this](int local_rank, int signal_number) {
-                                return send_requested_signal(group_, local_rank, signal_number, "--chaos");
+                                return send_requested_signal(group_, local_rank, {signal_number, "--chaos"});
                               },
                           .leave = [this] { leave_by_fault(); },
                           .join = [this] { act(state_.on_join_request("--chaos")); }});

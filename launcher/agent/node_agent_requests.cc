@@ -2,8 +2,6 @@
 #include <csignal>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "common/log.h"
 #include "common/printable.h"
 #include "launcher/agent/node_agent.h"
@@ -19,8 +17,10 @@ void NodeAgent::open_control_socket() {
           .status = [this] { return to_json(record()); },
           .view = [this] { return watch_.snapshot(); },
           .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); },
-          .signal = [this](int rank, int number, const std::string& who,
-                           const auto& reply) { signal_rank(rank, number, who, reply); },
+          .signal =
+              [this](int rank, int number, const std::string& who, const auto& reply) {
+                signal_rank(rank, {number, who}, reply);
+              },
           .attach = [this](int rank, UniqueFd c) { attached_.attach(rank, std::move(c)); },
           .store = [this](std::uint16_t port, UniqueFd connection,
                           const std::string& sent) { store_.adopt(port, std::move(connection), sent); }});
@@ -35,22 +35,21 @@ std::string NodeAgent::no_such_rank(int rank) const {
 }
 
 // Returns why the signal was not sent; empty if it was.
-std::string NodeAgent::signal_own_rank(int rank, int signal_number, const std::string& requester) {
+std::string NodeAgent::signal_own_rank(int rank, const RequestedSignal& signal) {
   const auto refusal = no_such_rank(rank);
-  return refusal.empty() ? send_requested_signal(group_, local_rank_of(rank), signal_number, requester) : refusal;
+  return refusal.empty() ? send_requested_signal(group_, local_rank_of(rank), signal) : refusal;
 }
 
-void NodeAgent::signal_rank(int rank, int signal_number, const std::string& requester,
-                            const ControlSocket::SignalReply& reply) {
-  if (no_such_rank(rank).empty()) return reply(signal_own_rank(rank, signal_number, requester));
-  remote_signals_.ask(rank, signal_number, requester, reply);
+void NodeAgent::signal_rank(int rank, const RequestedSignal& signal, const ControlSocket::SignalReply& reply) {
+  if (no_such_rank(rank).empty()) return reply(signal_own_rank(rank, signal));
+  remote_signals_.ask(rank, signal, reply);
 }
 
 // The others have lost a rank whose process may still run. Its end leads to a replacement, and fences it.
 void NodeAgent::end_lost_workers() {
   if (!round_ || finish_ || !spec_.restarts.single_workers) return;
   for (const auto& [rank, seen] : store_.take_lost(*round_, state_.members()))
-    signal_rank(rank, SIGKILL, fmt::format("ddprun ({})", printable(seen)), [rank = rank](const std::string& problem) {
+    signal_rank(rank, {SIGKILL, "ddprun", printable(seen)}, [rank = rank](const std::string& problem) {
       if (!problem.empty()) log::warn("rank {} is lost, and its process may still run: {}", rank, problem);
     });
 }
@@ -62,9 +61,10 @@ std::string NodeAgent::relay(const RelayMessage& message) {
 }
 
 void NodeAgent::on_relayed(const RelayMessage& message) {
-  if (const auto* asked = std::get_if<SignalRank>(&message))
-    relay(SignalAnswer{asked->number, signal_own_rank(asked->rank, asked->signal_number, printable(asked->who))});
-  else if (const auto* answer = std::get_if<SignalAnswer>(&message))
+  if (const auto* asked = std::get_if<SignalRank>(&message)) {
+    const auto& [number, who, why] = asked->signal;
+    relay(SignalAnswer{asked->number, signal_own_rank(asked->rank, {number, printable(who), printable(why)})});
+  } else if (const auto* answer = std::get_if<SignalAnswer>(&message))
     remote_signals_.answered(*answer);
   else
     attached_.received(message);

@@ -28,14 +28,15 @@ void act_on_expired(const ExpiredTimer& timer, WorkerGroup& group) {
   ::kill(timer.pid, timer.signal_number);
 }
 
-std::string send_requested_signal(WorkerGroup& group, int local_rank, int signal_number, const std::string& requester) {
+std::string send_requested_signal(WorkerGroup& group, int local_rank, const RequestedSignal& signal) {
   const auto workers = group.workers();
   const auto worker = std::ranges::find(workers, local_rank, &WorkerStatus::local_rank);
   if (worker == workers.end() || worker->exit) return "its worker does not run";
-  const auto signal = signal_name(signal_number);
-  group.record_signal(worker->pid, signal_number, fmt::format("{} sent it {}", requester, signal));
-  if (::kill(worker->pid, signal_number) != 0) return errno_text(errno);
-  log::info("{} sent {} to the worker of local rank {} (pid {})", requester, signal, local_rank, worker->pid);
+  const auto name = signal_name(signal.number);
+  const auto why = signal.why.empty() ? "" : signal.why + "; ";
+  group.record_signal(worker->pid, signal.number, fmt::format("{}{} sent it {}", why, signal.who, name));
+  if (::kill(worker->pid, signal.number) != 0) return errno_text(errno);
+  log::info("{} sent {} to the worker of local rank {} (pid {})", signal.who, name, local_rank, worker->pid);
   return "";
 }
 

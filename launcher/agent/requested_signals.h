@@ -4,6 +4,7 @@
 
 #include "launcher/workers/watchdog.h"
 #include "launcher/workers/worker_group.h"
+#include "rendezvous/agent_relay.h"
 
 // Signals to single workers on request. Each is noted as the reason of the failure that may follow.
 namespace ddprun {
@@ -12,8 +13,7 @@ namespace ddprun {
 // processes of these workers, since a request may name any process by mistake.
 void act_on_expired(const ExpiredTimer& timer, WorkerGroup& workers);
 
-// Sends a worker's process a signal for a requester. Returns why it could not be sent; empty if it was.
-std::string send_requested_signal(WorkerGroup& workers, int local_rank, int signal_number,
-                                  const std::string& requester);
+// Sends a worker's process a signal. Returns why it could not be sent; empty if it was.
+std::string send_requested_signal(WorkerGroup& workers, int local_rank, const RequestedSignal& signal);
 
 }  // namespace ddprun

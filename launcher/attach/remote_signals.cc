@@ -6,10 +6,10 @@
 
 namespace ddprun {
 
-void RemoteSignals::ask(int rank, int signal_number, const std::string& who, Reply reply) {
+void RemoteSignals::ask(int rank, const RequestedSignal& signal, Reply reply) {
   if (pending_.size() >= max_pending)
     return reply(fmt::format("{} signals to ranks of other hosts have not been answered yet", pending_.size()));
-  const SignalRank message{.number = ++last_number_, .rank = rank, .signal_number = signal_number, .who = who};
+  const SignalRank message{.number = ++last_number_, .rank = rank, .signal = signal};
   if (const auto why = send_(message); !why.empty())
     return reply(fmt::format("rank {} is not on this node, and {}", rank, why));
   pending_.emplace(message.number, std::move(reply));

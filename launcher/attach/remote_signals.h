@@ -24,7 +24,7 @@ class RemoteSignals {
 
   explicit RemoteSignals(Send send) : send_(std::move(send)) {}
 
-  void ask(int rank, int signal_number, const std::string& who, Reply reply);
+  void ask(int rank, const RequestedSignal& signal, Reply reply);
   void answered(const SignalAnswer& answer);
   // A new session knows nothing of them.
   void session_began();

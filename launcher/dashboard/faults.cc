@@ -1,5 +1,7 @@
 #include "launcher/dashboard/faults.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "common/printable.h"
@@ -8,30 +10,36 @@
 namespace ddprun::dashboard {
 namespace {
 
-// A worker that fails because another one is silent reports that.
-bool is_freeze(std::string_view text) {
-  return text.find("frozen") != std::string_view::npos || text.find("uninterruptible sleep") != std::string_view::npos;
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// A worker that fails because another one is silent reports that, as those do that have lost it.
+std::optional<std::string> silence_in(std::string_view text) {
+  const bool is_freeze = has(text, "frozen") || has(text, "process is stopped") || has(text, "uninterruptible sleep");
+  if (is_freeze && !has(text, "cut off")) return "freeze";
+  return has(text, "no heartbeat") ? std::optional<std::string>("cut") : std::nullopt;
 }
 
 }  // namespace
 
 std::string fault_in(std::string_view reason) {
-  if (is_freeze(reason) && reason.find("cut off") == std::string_view::npos) return "freeze";
-  if (reason.find("no heartbeat") != std::string_view::npos) return "cut";
-  if (reason.find("failed: out of memory") != std::string_view::npos) return "oom";
-  if (reason.find("failed: ended by SIG") != std::string_view::npos) return "signal";
-  if (reason.find("failed: exit code") != std::string_view::npos) return "exit";
+  if (auto silence = silence_in(reason)) return *silence;
+  if (has(reason, "failed: out of memory")) return "oom";
+  if (has(reason, "failed: ended by SIG")) return "signal";
+  if (has(reason, "failed: exit code")) return "exit";
   return "membership";
 }
 
 std::string fault_of(const WorkerFailure& failure) {
   if (failure.cause.starts_with("out of memory")) return "oom";
-  if (is_freeze(failure.cause) || is_freeze(failure.message)) return "freeze";
+  for (const auto& text : {failure.cause, failure.message})
+    if (auto silence = silence_in(text)) return *silence;
   return failure.signal_number != 0 ? "signal" : "exit";
 }
 
 bool is_loss(std::string_view reason) {
-  return reason.find(" lost: ") != std::string_view::npos;
+  return has(reason, " lost: ");
 }
 
 std::string fault_text(const WorkerFailure& failure) {

@@ -315,11 +315,12 @@ void serialize(Codec& codec, Field<Codec, OutputTaken> taken) {
 }
 
 template <class Codec>
-void serialize(Codec& codec, Field<Codec, SignalRank> signal) {
-  codec.integer("number", signal.number);
-  codec.integer("rank", signal.rank);
-  codec.integer("signal", signal.signal_number, 1, Limits::signals);
-  codec.text("who", signal.who, Limits::name);
+void serialize(Codec& codec, Field<Codec, SignalRank> request) {
+  codec.integer("number", request.number);
+  codec.integer("rank", request.rank);
+  codec.integer("signal", request.signal.number, 1, Limits::signals);
+  codec.text("who", request.signal.who, Limits::name);
+  codec.text("why", request.signal.why, Limits::text);
 }
 
 template <class Codec>

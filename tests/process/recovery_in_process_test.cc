@@ -302,10 +302,12 @@ TEST_CASE("a frozen rank is ended and replaced, and the others go on in their pr
   CHECK(result.code == 0);
   CHECK(parameters_of(result.out + result.err) == expected);
   CHECK(recorded_steps(training) == first_steps(80));
-  const auto failed = "rank " + std::to_string(rank) + " (local rank " + std::to_string(rank) + ", pid ";
-  CHECK_THAT(result.err, Catch::Contains(failed) && Catch::Contains("failed: ddprun (rank " + std::to_string(rank)) &&
-                             Catch::Contains("sent no heartbeat for ") &&
-                             Catch::Contains("sent it SIGKILL; restart 1 of 1: a replacement for this rank alone"));
+  const auto name = "rank " + std::to_string(rank);
+  CHECK_THAT(result.err,
+             Catch::Contains(name + " (local rank " + std::to_string(rank) + ", pid ") &&
+                 Catch::Contains(" failed: " + name + " (pid ") && Catch::Contains(" sent no heartbeat for ") &&
+                 Catch::Contains(": its process is stopped; ") &&
+                 Catch::Contains("; ddprun sent it SIGKILL; restart 1 of 1: a replacement for this rank alone"));
   CHECK(occurrences(result.err, "new round") == 0);
   CHECK(training.marker.processes() == 0);
 }

@@ -340,14 +340,14 @@ TEST_CASE("a signal for a rank of another node is answered once") {
     return no_way;
   });
   const auto ask = [&] {
-    signals.ask(5, 10, "root on host a", [&](const auto& problem) { replies.push_back(problem); });
+    signals.ask(5, {10, "root on host a"}, [&](const auto& problem) { replies.push_back(problem); });
   };
   ask();
   REQUIRE(sent.size() == 1);
   const auto request = std::get<SignalRank>(sent[0]);
   CHECK(request.rank == 5);
-  CHECK(request.signal_number == 10);
-  CHECK(request.who == "root on host a");
+  CHECK(request.signal.number == 10);
+  CHECK(request.signal.who == "root on host a");
   SECTION("by the other node") {
     signals.answered({request.number + 1, "of another"});
     CHECK(replies.empty());

@@ -188,11 +188,11 @@ TEST_CASE("what came from a former node, and from the server, gives the new one 
 TEST_CASE("a signal goes to the rank's node once, and its answer comes back") {
   const auto round = example_round();
   RelayTable table;
-  const SignalRank request{.number = 3, .rank = 3, .signal_number = 10, .who = "root on host a"};
+  const SignalRank request{.number = 3, .rank = 3, .signal = {10, "root on host a"}};
   const auto passed_on = only<SignalRank>(table.received("a", request, &round), "c");
   CHECK(passed_on.rank == 3);
-  CHECK(passed_on.signal_number == 10);
-  CHECK(passed_on.who == "root on host a");
+  CHECK(passed_on.signal.number == 10);
+  CHECK(passed_on.signal.who == "root on host a");
   CHECK(table.received("b", SignalAnswer{passed_on.number, "false"}, &round).empty());
   const auto answer = only<SignalAnswer>(table.received("c", SignalAnswer{passed_on.number, "no"}, &round), "a");
   CHECK(answer.number == 3);
@@ -204,7 +204,7 @@ TEST_CASE("a signal that reaches no node is answered by the server") {
   const auto round = example_round();
   RelayTable table;
   const auto ask = [&](int rank, const Round* now) {
-    return table.received("a", SignalRank{.number = 3, .rank = rank, .signal_number = 10}, now);
+    return table.received("a", SignalRank{.number = 3, .rank = rank, .signal = {10, ""}}, now);
   };
   CHECK(only<SignalAnswer>(ask(9, &round), "a").problem == "the job has no rank 9: its ranks are 0 to 3");
   CHECK(only<SignalAnswer>(ask(1, nullptr), "a").problem == "no worker of rank 1 runs now");
@@ -220,7 +220,7 @@ TEST_CASE("the requests of a job are bounded") {
     only<FollowRank>(table.received("a", FollowRank{.number = i, .rank = 2}, &round), "b");
   const std::string full = "the agents of the job have 256 such requests already";
   check_refusal(table.received("a", FollowRank{.number = 1000, .rank = 2}, &round), "a", 1000, full);
-  const SignalRank signal{.number = 1000, .rank = 2, .signal_number = 10};
+  const SignalRank signal{.number = 1000, .rank = 2, .signal = {10, ""}};
   CHECK(only<SignalAnswer>(table.received("a", signal, &round), "a").problem == full);
   table.received("a", UnfollowRank{0}, &round);
   only<FollowRank>(table.received("a", FollowRank{.number = 1000, .rank = 2}, &round), "b");

@@ -91,7 +91,7 @@ std::vector<RelayMessage> relayed_messages() {
           UnfollowRank{2},
           RankOutput{.number = 3, .kind = RankOutput::Kind::err, .content = std::string("a\0b", 3)},
           OutputTaken{.number = 4, .bytes = 77},
-          SignalRank{.number = 5, .rank = 2, .signal_number = 10, .who = "ddprun attach (root on host b)"},
+          SignalRank{.number = 5, .rank = 2, .signal = {10, "ddprun attach (root on host b)"}},
           SignalAnswer{.number = 6, .problem = "its worker does not run"}};
 }
 
@@ -309,16 +309,17 @@ TEST_CASE("every field of a message among agents survives encoding") {
   const auto taken = decoded(OutputTaken{.number = 4, .bytes = 77});
   CHECK(taken.number == 4);
   CHECK(taken.bytes == 77);
-  const auto signal = decoded(SignalRank{.number = 5, .rank = 2, .signal_number = 10, .who = "root"});
+  const auto signal = decoded(SignalRank{.number = 5, .rank = 2, .signal = {10, "root", "it is frozen"}});
   CHECK(signal.rank == 2);
-  CHECK(signal.signal_number == 10);
-  CHECK(signal.who == "root");
+  CHECK(signal.signal.number == 10);
+  CHECK(signal.signal.who == "root");
+  CHECK(signal.signal.why == "it is frozen");
   CHECK(decoded(SignalAnswer{.number = 6, .problem = "p"}).problem == "p");
 }
 
 TEST_CASE("a piece of output and a signal beyond their limits are refused") {
-  CHECK_THROWS_AS(decode_node_frame(encode(NodeFrame(SignalRank{.number = 1, .rank = 0, .signal_number = 0}))), Error);
-  CHECK_THROWS_AS(decode_node_frame(encode(NodeFrame(SignalRank{.number = 1, .rank = 0, .signal_number = 65}))), Error);
+  CHECK_THROWS_AS(decode_node_frame(encode(NodeFrame(SignalRank{.number = 1, .rank = 0, .signal = {0, ""}}))), Error);
+  CHECK_THROWS_AS(decode_node_frame(encode(NodeFrame(SignalRank{.number = 1, .rank = 0, .signal = {65, ""}}))), Error);
   auto bytes = encode(NodeFrame(RankOutput{.number = 1, .content = std::string(RelayLimits::piece, 'x')}));
   CHECK(std::get<RankOutput>(decode_node_frame(bytes)).content.size() == RelayLimits::piece);
   bytes[10] = 1;  // the lowest byte of the length

@@ -261,6 +261,12 @@ TEST_CASE("what a recovery followed: exit, signal, memory, freeze, a cut, or a c
   CHECK(fault(fails({.signal_number = 9}), "x") == "signal");
   CHECK(fault(fails({.signal_number = 9, .cause = "out of memory: 1 GiB"}), "x") == "oom");
   CHECK(fault(fails({.exit_code = 1, .message = "rank 2 is frozen by SIGSTOP"}), "x") == "freeze");
+  const auto ended = [&](const std::string& seen) {
+    return fault(
+        fails({.signal_number = 9, .cause = "rank 2 sent no heartbeat for 1.0 s: " + seen + "; ddprun sent it"}), "x");
+  };
+  CHECK(ended("its process is stopped") == "freeze");
+  CHECK(ended("it is frozen or cut off") == "cut");
   CHECK(fault([](WatchedModel& job) { job.model.contact_broken(job.now, "lost"); }, "x") == "cut");
   CHECK(fault(nothing, "node b lost: no heartbeat for 5 s, frozen or cut off") == "cut");
   CHECK(fault(nothing, "rank 3 (local rank 1) on host b failed: ended by SIGKILL; restart 1 of 3") == "signal");
