@@ -42,6 +42,23 @@ TEST_CASE("ranks in C learn which peer died") {
   CHECK_THAT(result.err, Catch::Contains("a peer died: code 7: rank 1"));
 }
 
+TEST_CASE("ranks in C go on when one of them is lost and replaced") {
+  const auto result =
+      Child({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=3", "--max_restarts=1", RANKS_IN_C, "recover"})
+          .wait(std::chrono::seconds(60));
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK_THAT(result.out, Catch::Contains("rank " + std::to_string(rank) + ": the sum is 60"));
+}
+
+TEST_CASE("ranks in C that are not replaced alone cannot recover") {
+  const auto result = run_ranks({RANKS_IN_C, "recover"});
+  INFO(result.out << result.err);
+  CHECK(result.code != 0);
+  CHECK_THAT(result.err, Catch::Contains("begin: code 1: no rank of this job is replaced alone"));
+}
+
 TEST_CASE("the library shows its own functions and no others") {
   const auto symbols = output_of("nm -D --defined-only --format=just-symbols " DDPRUN_C_LIBRARY);
   INFO(symbols);

@@ -123,10 +123,61 @@ static int run(ddprun_group* group, int rank, int size, ddprun_error* error) {
   return 0;
 }
 
+static int32_t copy_sum(void* sum, ddprun_group* group, int64_t step, int32_t source, int32_t receives) {
+  ddprun_error error;
+  (void)step, (void)receives;
+  return ddprun_broadcast(group, (ddprun_span){sum, 1, DDPRUN_FLOAT32}, source, 0, NULL, &error);
+}
+
+/* Rank 1 is lost after ten steps; the one that replaces it gets the sum from the others. */
+static int recover(ddprun_recovery* recovery, int rank, int size, ddprun_error* error) {
+  const ddprun_reduction add = {DDPRUN_SUM, 1};
+  const int joins = ddprun_recovery_is_replacement(recovery);
+  float sum = 0;
+  int64_t step = 0;
+  ddprun_group* group = joins ? NULL : ddprun_recovery_form_first(recovery, error);
+  if (!joins && !group) return fail("form", error);
+  if (ddprun_recovery_announce(recovery, error)) return fail("announce", error);
+  while (step < 20) {
+    float one = 1;
+    const ddprun_span span = {&one, 1, DDPRUN_FLOAT32};
+    if (!group) group = ddprun_recovery_recover(recovery, error->message, copy_sum, &sum, &step, error);
+    if (!group) return fail("recover", error);
+    if (step == 10 && rank == 1 && !joins) raise(SIGKILL);
+    if (ddprun_allreduce(group, span, span, add, 0, NULL, error)) {
+      if (!ddprun_is_consequence(error->code)) return fail("allreduce", error);
+      group = NULL;
+      continue;
+    }
+    sum += one;
+    ddprun_recovery_on_applied(recovery, ++step);
+  }
+  if (ddprun_group_rank(group) != rank || ddprun_group_size(group) != size || ddprun_recovery_generation(recovery) != 1)
+    return fprintf(stderr, "not the group of generation 1\n"), 1;
+  ddprun_recovery_finish(recovery);
+  printf("rank %d: the sum is %g\n", rank, (double)sum);
+  return 0;
+}
+
+static int run_recovery(void) {
+  ddprun_error error;
+  ddprun_group_options options;
+  ddprun_recovery* recovery;
+  int code;
+  memset(&options, 0, sizeof options);
+  recovery = ddprun_recovery_begin(&options, 0, &error);
+  if (!recovery) return fail("begin", &error);
+  code = recover(recovery, atoi(getenv("RANK")), atoi(getenv("WORLD_SIZE")), &error);
+  ddprun_recovery_free(recovery);
+  return code;
+}
+
 int main(int argc, char** argv) {
   ddprun_error error;
-  ddprun_group* const group = join(&error);
+  ddprun_group* group;
   int code;
+  if (argc > 1 && strcmp(argv[1], "recover") == 0) return run_recovery();
+  group = join(&error);
   if (!group) return fail("join", &error);
   if (argc > 1 && strcmp(argv[1], "die") == 0) {
     if (atoi(getenv("RANK")) == 1) raise(SIGKILL);

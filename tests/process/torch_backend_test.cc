@@ -5,6 +5,7 @@
 
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
+#include "tests/support/random_kills.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/torch_python.h"
 
@@ -31,21 +32,24 @@ class BackendJob {
     return run({python_.path, script_path(script)}, arguments, {});
   }
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  static std::string script_path(const std::string& script) { return PYTHON_TESTS "/" + script; }
+  Variables variables() const {
+    return {{"PYTHON_EXEC", python_.path},
+            {"PYTHONPATH", PYTHON_PACKAGES},
+            {"PYTHONWARNINGS", "ignore"},
+            {"TMPDIR", folder_.path().string()},  // PyTorch leaves folders there
+            {"DDPRUN_BUILD_DIR", DDPRUN_BUILD_FOLDER},
+            {"DDPRUN_CACHE_DIR", DDPRUN_BUILD_FOLDER "/torch-cache"},
+            {"DDPRUN_TORCH_EXTENSION", extension_},
+            {"OMP_NUM_THREADS", "1"},
+            {"GLOO_SOCKET_IFNAME", "lo"}};
+  }
 
  private:
-  static std::string script_path(const std::string& script) { return PYTHON_TESTS "/" + script; }
-  Child::Result run(Words words, const Words& arguments, Variables variables) const {
+  Child::Result run(Words words, const Words& arguments, Variables more) const {
     words.insert(words.end(), arguments.begin(), arguments.end());
-    variables.merge(Variables{{"PYTHON_EXEC", python_.path},
-                              {"PYTHONPATH", PYTHON_PACKAGES},
-                              {"PYTHONWARNINGS", "ignore"},
-                              {"TMPDIR", folder_.path().string()},  // PyTorch leaves folders there
-                              {"DDPRUN_BUILD_DIR", DDPRUN_BUILD_FOLDER},
-                              {"DDPRUN_CACHE_DIR", DDPRUN_BUILD_FOLDER "/torch-cache"},
-                              {"DDPRUN_TORCH_EXTENSION", extension_},
-                              {"OMP_NUM_THREADS", "1"},
-                              {"GLOO_SOCKET_IFNAME", "lo"}});
-    return Child(words, variables).wait(timeout);
+    more.merge(variables());
+    return Child(words, more).wait(timeout);
   }
 
   TorchPython python_;
@@ -148,6 +152,21 @@ TEST_CASE("PyTorch over ddprun: training goes on without a rank that died, in th
   const std::regex ends("finished with 2 ranks: (\\S+)[^]*finished with 2 ranks: (\\S+)");
   REQUIRE(std::regex_search(result.out, end, ends));
   CHECK(end[1] == end[2]);
+}
+
+TEST_CASE("PyTorch over ddprun: twenty kills of random ranks, the same losses, and the others keep their processes") {
+  REQUIRE_TORCH();
+  FOR_EACH_BACK_END();
+  const auto command = [](const std::string& steps) -> Words {
+    return {DDPRUN_PROGRAM,
+            "--standalone",
+            "--max_restarts=20",
+            "--nproc_per_node=3",
+            BackendJob::script_path("recovery_example.py"),
+            steps};
+  };
+  check_survives_kills({.command = command, .variables = job.variables(), .bound = timeout},
+                       extension == "1" ? 20 : 3);  // each replacement imports torch
 }
 
 TEST_CASE("PyTorch over ddprun: the wheel works in a bare environment beside torch") {

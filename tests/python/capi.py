@@ -16,7 +16,8 @@ TYPES = {
     "ddprun_span": capi.Span, "ddprun_span*": capi.SPANS, "ddprun_reduction": capi.Reduction,
     "ddprun_tensor*": capi.TENSORS, "ddprun_tensor_arguments*": ctypes.POINTER(capi.TensorArguments),
     "ddprun_group_options*": ctypes.POINTER(capi.GroupOptions), "ddprun_work**": ctypes.POINTER(capi.HANDLE),
-    **{f"ddprun_{name}*": capi.HANDLE for name in ("group", "work", "memory", "store_server")},
+    "ddprun_copy_state": capi.COPY_STATE,
+    **{f"ddprun_{name}*": capi.HANDLE for name in ("group", "work", "memory", "recovery", "store_server")},
 }
 STRUCTURES = {"error": capi.Error, "reduction": capi.Reduction, "span": capi.Span, "group_options": capi.GroupOptions,
               "tensor": capi.Tensor, "tensor_arguments": capi.TensorArguments}

@@ -115,12 +115,52 @@ ddprun_group* ddprun_group_join(const ddprun_group_options* options, ddprun_erro
 // Leaves the group; operations in progress end with an error.
 void ddprun_group_free(ddprun_group* group);
 
+int32_t ddprun_group_rank(const ddprun_group* group);
+int32_t ddprun_group_size(const ddprun_group* group);
 const char* ddprun_group_backend(const ddprun_group* group);
 uint64_t ddprun_group_bytes_sent(const ddprun_group* group);
 // Ends every operation of this process, and all later ones, with DDPRUN_ABORTED. Any thread may call it.
 void ddprun_group_abort(ddprun_group* group, const char* reason);
 // Returns why the group is broken; DDPRUN_OK if it is not.
 int32_t ddprun_group_failure(const ddprun_group* group, ddprun_error* error);
+
+// A rank's membership of a job whose lost ranks ddprun replaces alone (--max_restarts), while the others keep their
+// processes: worker/recovery/recovery.h says what the functions mean. Every rank has the whole state of the training.
+// Ownership: the recovery owns its groups, which must not be freed. The present one is valid until the next
+// ddprun_recovery_recover() or ddprun_recovery_free(). Threads: one at a time.
+typedef struct ddprun_recovery ddprun_recovery;
+
+// Copies the state after this step, by operations of the group, from the rank source to those that receive it. Called
+// at all ranks. Returns 0 once that is done. After any other value the ranks form the next group if this one has
+// failed; otherwise ddprun_recovery_recover() fails.
+typedef int32_t (*ddprun_copy_state)(void* context, ddprun_group* group, int64_t step, int32_t source,
+                                     int32_t receives);
+
+// The rank, the size of the groups and the store are those of the environment, and those of the options are not used.
+// join_timeout_ms: the time in which all members of a new group have to join. DDPRUN_USAGE: the process is none that
+// ddprun replaces alone.
+ddprun_recovery* ddprun_recovery_begin(const ddprun_group_options* options, int64_t join_timeout_ms,
+                                       ddprun_error* error);
+// Leaves the group. Without ddprun_recovery_finish() before, the others wait for a replacement.
+void ddprun_recovery_free(ddprun_recovery* recovery);
+// Returns 1 in a process that joins the others later, and calls ddprun_recovery_recover() first.
+int32_t ddprun_recovery_is_replacement(const ddprun_recovery* recovery);
+// Forms the group of all ranks that were started together.
+ddprun_group* ddprun_recovery_form_first(ddprun_recovery* recovery, ddprun_error* error);
+// Returns the generation of the present group, the same at all ranks: 0 for the first, more for each that follows.
+uint64_t ddprun_recovery_generation(const ddprun_recovery* recovery);
+// Declares that from now on this rank can recover.
+int32_t ddprun_recovery_announce(ddprun_recovery* recovery, ddprun_error* error);
+// To be called whenever this rank has applied a step.
+void ddprun_recovery_on_applied(ddprun_recovery* recovery, int64_t step);
+// To be called once the group has failed by the loss of a rank, or to join: returns the next group, in which all ranks
+// have the state after *step. NULL with DDPRUN_OK: the others are done, or go on without this rank.
+ddprun_group* ddprun_recovery_recover(ddprun_recovery* recovery, const char* reason, ddprun_copy_state copy,
+                                      void* context, int64_t* step, ddprun_error* error);
+// Declares that the run is done.
+void ddprun_recovery_finish(ddprun_recovery* recovery);
+// Returns 1 for the code of a failure that follows from the loss of another rank.
+int32_t ddprun_is_consequence(int32_t code);
 
 // Returns zeroed, page-aligned memory that operations of the group access at the least cost. It may outlive the group.
 ddprun_memory* ddprun_memory_allocate(ddprun_group* group, size_t bytes, ddprun_error* error);

@@ -6,29 +6,25 @@
 #include "common/error.h"
 #include "common/host_port.h"
 #include "rendezvous/store/tcp_store.h"
+#include "worker/capi/group_config.h"
 #include "worker/capi/handles.h"
 #include "worker/comm/bootstrap/local_address.h"
 #include "worker/comm/registry/backends.h"
 
 using ddprun::capi::guarded;
+using ddprun::capi::text_of;
 
 namespace {
 
-std::string text_of(const char* text, const char* otherwise = "") {
-  return text ? text : otherwise;
-}
-
 ddprun::GroupOptions group_options(const ddprun_group_options& from) {
-  ddprun::GroupOptions to{.rank = from.rank, .size = from.size, .prefix = text_of(from.prefix, "group/0/")};
-  if (from.timeout_ms > 0) to.config.timeout = std::chrono::milliseconds(from.timeout_ms);
-  if (from.freeze_bound_ms != 0)
-    to.config.freeze_bound = std::chrono::milliseconds(std::max<std::int64_t>(from.freeze_bound_ms, 0));
-  to.config.label = text_of(from.label);
+  ddprun::GroupOptions to{.rank = from.rank,
+                          .size = from.size,
+                          .prefix = text_of(from.prefix, "group/0/"),
+                          .config = ddprun::capi::group_config(from)};
   if (from.store_rank >= 0) to.store_host = from.store_rank;
 
   const auto host = text_of(from.store_host, "127.0.0.1");
   const auto port = from.store_port;
-  to.config.local_address = text_of(from.network_interface);
   if (to.config.local_address.empty() && from.size > 1)
     to.config.local_address = ddprun::comm::local_address_towards(host, port);
   to.beside_store = from.size > 1 && ddprun::comm::is_this_host(host, port);
@@ -87,6 +83,12 @@ void ddprun_group_free(ddprun_group* group) {
   delete group;
 }
 
+int32_t ddprun_group_rank(const ddprun_group* group) {
+  return group->group->rank();
+}
+int32_t ddprun_group_size(const ddprun_group* group) {
+  return group->group->size();
+}
 const char* ddprun_group_backend(const ddprun_group* group) {
   return group->group->backend().data();
 }

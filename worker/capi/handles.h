@@ -20,7 +20,7 @@ struct ddprun_store_server {
   bool ending = false;  // its end has been announced
 };
 struct ddprun_group {
-  std::unique_ptr<ddprun::ProcessGroup> group;
+  std::shared_ptr<ddprun::ProcessGroup> group;  // that of a recovery is not owned
 };
 struct ddprun_work {
   ddprun::WorkPtr work;

@@ -41,6 +41,8 @@ class Recovery {
 
   int rank() const { return rank_; }
   bool is_replacement() const { return joined_in_ > 0; }
+  // The generation of the present group, or of the one that forms.
+  std::uint64_t generation() const { return state_.generation(); }
   // The group of all ranks that the launcher started together. REQUIRES: not is_replacement()
   ProcessGroup& form_first();
 

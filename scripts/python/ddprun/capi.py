@@ -49,12 +49,14 @@ class GroupOptions(ctypes.Structure):
                 ("network_interface", ctypes.c_char_p), ("label", ctypes.c_char_p)]
 
 
-HANDLE = ctypes.c_void_p  # of a group, a work, memory or a store server
+HANDLE = ctypes.c_void_p  # of a group, a work, memory, a recovery or a store server
 INT = ctypes.c_int32
 COUNTS = ctypes.POINTER(ctypes.c_size_t)
 SPANS = ctypes.POINTER(Span)
 TENSORS = ctypes.POINTER(Tensor)
 ERROR = ctypes.POINTER(Error)
+COPY_STATE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
+                              ctypes.c_int32)
 CALL = (ctypes.c_int64, ctypes.POINTER(HANDLE), ERROR)
 
 # name: (result, parameters)
@@ -68,10 +70,23 @@ FUNCTIONS = {
     "store_free": (None, (HANDLE,)),
     "group_join": (HANDLE, (ctypes.POINTER(GroupOptions), ERROR)),
     "group_free": (None, (HANDLE,)),
+    "group_rank": (INT, (HANDLE,)),
+    "group_size": (INT, (HANDLE,)),
     "group_backend": (ctypes.c_char_p, (HANDLE,)),
     "group_bytes_sent": (ctypes.c_uint64, (HANDLE,)),
     "group_abort": (None, (HANDLE, ctypes.c_char_p)),
     "group_failure": (INT, (HANDLE, ERROR)),
+    "recovery_begin": (HANDLE, (ctypes.POINTER(GroupOptions), ctypes.c_int64, ERROR)),
+    "recovery_free": (None, (HANDLE,)),
+    "recovery_is_replacement": (INT, (HANDLE,)),
+    "recovery_form_first": (HANDLE, (HANDLE, ERROR)),
+    "recovery_generation": (ctypes.c_uint64, (HANDLE,)),
+    "recovery_announce": (INT, (HANDLE, ERROR)),
+    "recovery_on_applied": (None, (HANDLE, ctypes.c_int64)),
+    "recovery_recover": (HANDLE, (HANDLE, ctypes.c_char_p, COPY_STATE, ctypes.c_void_p,
+                                  ctypes.POINTER(ctypes.c_int64), ERROR)),
+    "recovery_finish": (None, (HANDLE,)),
+    "is_consequence": (INT, (INT,)),
     "memory_allocate": (HANDLE, (HANDLE, ctypes.c_size_t, ERROR)),
     "memory_data": (ctypes.c_void_p, (HANDLE,)),
     "memory_free": (None, (HANDLE,)),

@@ -50,7 +50,8 @@ def create(group, options, name="ddprun"):
     )
     own_options = membership.options_of(group.timeout, group.global_ranks_in_group,
                                         getattr(group, "enable_reconfigure", False))
-    return membership.make_backend(form, group.store, group.group_rank, group.group_size, own_options, settings)
+    return membership.make_backend(form, group.store, group.group_rank, group.group_size, own_options, settings,
+                                   formed=getattr(options, "formed", None))
 
 
 def share_gradient_buckets():

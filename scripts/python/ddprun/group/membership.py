@@ -46,11 +46,14 @@ def options_of(timeout, global_ranks=(), enable_reconfigure=False):
     return options
 
 
-def make_backend(form, store, rank, size, options, settings):
-    """Joins the group, unless it waits for reconfigure(). form: the module with the classes Slot and Backend."""
+def make_backend(form, store, rank, size, options, settings, formed=None):
+    """Joins the group, unless it waits for reconfigure(), or is formed already: then the group is another's, and formed
+    is its handle. form: the module with the classes Slot and Backend."""
     close_at_exit()
     membership = Membership(form, store, rank, size, options, settings)
-    if not getattr(options, "enable_reconfigure", False):
+    if formed is not None:
+        membership.borrow(formed)
+    elif not getattr(options, "enable_reconfigure", False):
         membership.join(key_of_next_group(store, rank), options._timeout)
     return form.Backend(membership)
 
@@ -83,6 +86,7 @@ class Membership:
         self._library = capi.functions()
         self._lock = threading.Lock()  # guards the group and its server when they are made and ended
         self._server = None
+        self._owns_group = True
         self._process = os.getpid()
         live.add(self)
 
@@ -109,6 +113,10 @@ class Membership:
         with self._lock:
             self.slot.group, self._server = group, point.server
 
+    def borrow(self, group):
+        """The group stays its owner's when this membership ends."""
+        self.slot.group, self._owns_group = group, False
+
     def leave(self):
         # A child that was forked has no group, and no server.
         of_process = os.getpid() == self._process
@@ -116,7 +124,8 @@ class Membership:
         with self._lock:
             group, self.slot.group = self.slot.group, None
             server, self._server = self._server, None
-        if group is not None and of_process:
+            owned, self._owns_group = self._owns_group, True
+        if group is not None and of_process and owned:
             self._library.group_free(group)
         if server and of_process:
             serve_on(server, failed)
