@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "worker/autograd/ops.h"
 #include "worker/optim/clip.h"
+#include "worker/tensor/random.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -11,6 +11,7 @@
 #include "worker/tensor/cpu/table.h"
 #include "worker/tensor/cpu/vectorize.h"
 #include "worker/tensor/cpu/visit_dtype.h"
+#include "worker/tensor/random.h"
 
 // The loops that drive functors/. A functor has a loop for float32, made for several instruction sets, and one for
 // float64. 16-bit elements pass through float32 in blocks that stay in the cache, so they need no loops of their own;

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "worker/tensor/geometry.h"
+#include "worker/tensor/kernel_entry.h"
+
+namespace ddprun::kernels {
+
+// Operations of the table (kernels.h) of optimizers.
+struct OptimizerKernels {
+  // Optimizers: one pass over many tensors of one device, in place. The k-th of each list belong together; an empty
+  // list means that there is no such state.
+  Entry<void(Tensors values, Tensors grads, Tensors momenta, const SgdStep&)> sgd_step{"sgd_step"};
+  Entry<void(Tensors values, Tensors grads, Tensors averages, Tensors square_averages, const AdamStep&)> adam_step{
+      "adam_step"};
+  // Gradients on a device where the host would have to wait for a result: it stays there. sum: one float64. unscale:
+  // not_finite, one float32, becomes 0 where all elements are finite, else 1, and all are divided by scale.
+  // clip_to_norm: does what optim::clip_grads_with_norm() does, with the root of the sum.
+  Entry<void(Tensors tensors, Tensor& sum)> square_sum{"square_sum"};
+  Entry<void(Tensors tensors, double max_norm, In square_sum)> clip_to_norm{"clip_to_norm"};
+  Entry<void(Tensors tensors, double max_value)> clip_to_value{"clip_to_value"};
+  Entry<void(Tensors tensors, double scale, Tensor& not_finite)> unscale{"unscale"};
+};
+
+}  // namespace ddprun::kernels
