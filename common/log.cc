@@ -97,14 +97,14 @@ void set_writer(std::function<void(std::string_view line)> writer) {
 Level parse_level(std::string_view name, Level fallback) {
   std::string lower(name);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  struct Row {
+  struct LevelName {
     std::string_view name;
     Level level;
   };
   static constexpr std::array rows = {
-      Row{"trace", Level::trace}, Row{"debug", Level::debug},    Row{"info", Level::info},
-      Row{"warn", Level::warn},   Row{"warning", Level::warn},   Row{"error", Level::error},
-      Row{"err", Level::error},   Row{"critical", Level::error}, Row{"off", Level::off}};
+      LevelName{"trace", Level::trace}, LevelName{"debug", Level::debug},    LevelName{"info", Level::info},
+      LevelName{"warn", Level::warn},   LevelName{"warning", Level::warn},   LevelName{"error", Level::error},
+      LevelName{"err", Level::error},   LevelName{"critical", Level::error}, LevelName{"off", Level::off}};
   for (const auto& row : rows)
     if (row.name == lower) return row.level;
   return fallback;

@@ -13,11 +13,11 @@ namespace ddprun {
 
 namespace {
 
-struct Row {
+struct BackendEntry {
   std::string_view name;
   OpenBackend* open;
 };
-constexpr auto table = std::to_array<Row>({
+constexpr auto table = std::to_array<BackendEntry>({
 #define BACKEND(name) {#name, open_##name},
 #include "backend_rows.inc"
 #undef BACKEND

@@ -17,7 +17,7 @@ namespace json = boost::json;
 using Age = RankProgress::Age;
 
 constexpr std::size_t columns = 8;
-using Row = std::array<std::string, columns + 1>;  // the last one is a remark
+using TableRow = std::array<std::string, columns + 1>;  // the last one is a remark
 
 constexpr Age report_delay(std::chrono::seconds(3));  // a longer delay gets a remark: records are written every second
 
@@ -46,14 +46,14 @@ std::string done_text(const RankOperation* last) {
 }
 
 // The row of a rank between operations, with the time since the last one ended.
-Row outside_row(Row row, const RankProgress& rank, const RankOperation* last) {
+TableRow outside_row(TableRow row, const RankProgress& rank, const RankOperation* last) {
   row[4] = row[5] = "-";
   row[6] = "outside";
   row[7] = last ? seconds_text(rank.since(*last)) : "-";
   return row;
 }
 
-Row operation_row(Row row, const RankProgress& rank, const RankOperation& operation) {
+TableRow operation_row(TableRow row, const RankProgress& rank, const RankOperation& operation) {
   row[4] = operation.transfer() ? describe(operation.description)
                                 : fmt::format("#{} {}", operation.sequence, describe(operation.description));
   row[5] = fmt::format("{}", operation.bytes);
@@ -62,20 +62,21 @@ Row operation_row(Row row, const RankProgress& rank, const RankOperation& operat
   return row;
 }
 
-std::vector<Row> rows_of(std::size_t number, const RankProgress& rank) {
+std::vector<TableRow> rows_of(std::size_t number, const RankProgress& rank) {
   const auto name = fmt::format("{}", number);
   if (!rank.record) return {{name, "-", "-", "-", "-", "-", "absent", "-", "has not joined the group"}};
   const auto& record = *rank.record;
   const auto* last = last_ended(record);
-  const Row start{name, record.host, fmt::format("{}", record.pid), done_text(last), "", "", "", "", remark_on(rank)};
-  std::vector<Row> rows;
+  const TableRow start{name, record.host,    fmt::format("{}", record.pid), done_text(last), "", "", "",
+                       "",   remark_on(rank)};
+  std::vector<TableRow> rows;
   for (const auto& operation : record.operations)
     if (operation.state == RankOperation::State::started) rows.push_back(operation_row(start, rank, operation));
   if (rows.empty()) rows.push_back(outside_row(start, rank, last));
   return rows;
 }
 
-std::string table(const std::vector<Row>& rows) {
+std::string table(const std::vector<TableRow>& rows) {
   std::array<std::size_t, columns> widths{};
   for (const auto& row : rows)
     for (std::size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -120,7 +121,7 @@ json::object to_object(std::size_t number, const RankProgress& rank) {
 }  // namespace
 
 std::string group_text(const GroupProgress& group) {
-  std::vector<Row> rows{{"rank", "host", "pid", "done", "operation", "bytes", "state", "for", ""}};
+  std::vector<TableRow> rows{{"rank", "host", "pid", "done", "operation", "bytes", "state", "for", ""}};
   for (std::size_t number = 0; number < group.ranks.size(); ++number)
     for (auto& row : rows_of(number, group.ranks[number])) rows.push_back(std::move(row));
   return fmt::format("{}: {}\n{}", group.name, diagnose(group), table(rows));

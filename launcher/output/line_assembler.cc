@@ -91,7 +91,7 @@ void LineFilter::select(std::string_view lines, std::string& out) const {
   }
 }
 
-bool TerminalLines::Row::blank() const {
+bool TerminalLines::ScreenRow::blank() const {
   return plain_text(text).find_first_not_of(" \t") == std::string::npos;
 }
 
@@ -180,7 +180,7 @@ void TerminalLines::commit(std::size_t count, std::string& lines) {
   at_ -= std::min(at_, count);
 }
 
-std::string TerminalLines::shown(const Row& row) const {
+std::string TerminalLines::shown(const ScreenRow& row) const {
   auto text = prefix_ + one_line_text(row.text);
   if (row.redrawn) text.erase(text.find_last_not_of(' ') + 1);
   return text;

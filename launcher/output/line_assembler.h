@@ -80,7 +80,7 @@ class TerminalLines {
 
  private:
   static constexpr std::size_t max_rows = 16;
-  struct Row {
+  struct ScreenRow {
     std::string text;
     bool redrawn = false;
     bool blank() const;
@@ -93,11 +93,11 @@ class TerminalLines {
   void cursor_up(std::size_t count);
   void enter_row(bool from_below);
   void commit(std::size_t count, std::string& lines);
-  std::string shown(const Row& row) const;
+  std::string shown(const ScreenRow& row) const;
 
   std::string prefix_;
   std::size_t max_line_;
-  std::vector<Row> rows_{1};
+  std::vector<ScreenRow> rows_{1};
   std::size_t at_ = 0;  // the cursor's row
   std::string escape_;  // an incomplete control sequence
   // The events since the cursor entered its row:

@@ -78,9 +78,9 @@ asio::awaitable<void> send_departure(asio::io_context& loop, std::shared_ptr<Dep
 }  // namespace
 
 // One join(): from the first request to the end. Its coroutines keep it alive; stop() ends them.
-class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
+class EtcdRendezvous::JobSession : public std::enable_shared_from_this<JobSession> {
  public:
-  Session(asio::io_context& loop, EtcdRendezvousOptions options, NodeInfo self, JobPolicy policy, Handler handler)
+  JobSession(asio::io_context& loop, EtcdRendezvousOptions options, NodeInfo self, JobPolicy policy, Handler handler)
       : options_(std::move(options)),
         self_(std::move(self)),
         policy_(std::move(policy)),
@@ -97,7 +97,7 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
         began_(Deadline::Clock::now()),
         join_deadline_(Deadline::in(policy_.join_timeout)) {}
 
-  void start() { spawn(&Session::run); }
+  void start() { spawn(&JobSession::run); }
 
   void stop() {
     handler_ = nullptr;
@@ -134,12 +134,12 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
-  using Flow = asio::awaitable<void> (Session::*)();
+  using Flow = asio::awaitable<void> (JobSession::*)();
 
   void spawn(Flow flow) { asio::co_spawn(loop_, guarded(shared_from_this(), flow), asio::detached); }
 
   // The parameter keeps this object alive as long as the coroutine's frame.
-  asio::awaitable<void> guarded(std::shared_ptr<Session>, Flow flow) {
+  asio::awaitable<void> guarded(std::shared_ptr<JobSession>, Flow flow) {
     try {
       co_await (this->*flow)();
     } catch (const Error& error) {
@@ -152,8 +152,8 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<void> run() {
     co_await get_lease();
     if (closed_) co_return;
-    spawn(&Session::keep_lease);
-    spawn(&Session::watch);
+    spawn(&JobSession::keep_lease);
+    spawn(&JobSession::watch);
     co_await write();
   }
 
@@ -425,7 +425,7 @@ EtcdRendezvous::~EtcdRendezvous() {
 
 void EtcdRendezvous::join(const NodeInfo& self, const JobPolicy& policy, Handler handler) {
   if (session_) session_->stop();
-  session_ = std::make_shared<Session>(loop_, options_, self, policy, std::move(handler));
+  session_ = std::make_shared<JobSession>(loop_, options_, self, policy, std::move(handler));
   session_->start();
 }
 

@@ -50,11 +50,11 @@ class EtcdRendezvous final : public Rendezvous {
   void finish(Deadline deadline, std::function<void()> done);
 
  private:
-  class Session;
+  class JobSession;
   struct PendingDeparture;
   boost::asio::io_context& loop_;
   const EtcdRendezvousOptions options_;
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<JobSession> session_;
   std::shared_ptr<PendingDeparture> pending_departure_;  // after leave()
 };
 

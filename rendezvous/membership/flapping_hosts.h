@@ -25,12 +25,12 @@ class FlappingHosts {
 
   // A node of this host has joined.
   void joined(const std::string& host) {
-    Row& row = rows_[host];
+    Stays& row = rows_[host];
     row.most_nodes = std::max(row.most_nodes, ++row.nodes);
   }
   // A node that joined at the time `joined` has left. `needs_round`: its departure costs the others a new round.
   void left(Time now, const std::string& host, Time joined, bool needs_round) {
-    Row& row = rows_[host];
+    Stays& row = rows_[host];
     --row.nodes;
     const bool short_stay = now - joined < options_.short_stay;
     if (!short_stay || now - row.last >= options_.quiet_period) row.short_stays = 0;
@@ -55,14 +55,14 @@ class FlappingHosts {
 
  private:
   static constexpr std::size_t max_hosts = 65536;
-  struct Row {
+  struct Stays {
     int nodes = 0;
     int most_nodes = 0;
     int short_stays = 0;
     Time last{};  // the time of the last short stay
   };
   Options options_;
-  std::map<std::string, Row> rows_;
+  std::map<std::string, Stays> rows_;
 };
 
 }  // namespace ddprun

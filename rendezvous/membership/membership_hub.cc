@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 using JobPtr = std::shared_ptr<ServedJob>;
 using RoundStartListener = std::function<void(const std::string& run_id, std::int64_t generation)>;
 
-struct Session {
+struct NodeSession {
   SessionPeer peer;
   JobPtr job;  // none before JOIN
   std::string node;
@@ -54,7 +54,7 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
     if (auto* request = std::get_if<StopRequest>(&frame)) return handle_stop(id, *request);
     if (auto* elected = std::get_if<ServerElected>(&frame)) return handle_elected(id, *elected);
     if (std::holds_alternative<VoteAsked>(frame)) return sender_.close(id);
-    const Session session = sessions_.at(id);
+    const NodeSession session = sessions_.at(id);
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
     session.job->receive(id, session.node, std::move(frame));
   }
@@ -77,7 +77,7 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
     if (incompatible_.closed(id) && session_end_) session_end_();
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
-    const Session session = std::move(found->second);
+    const NodeSession session = std::move(found->second);
     sessions_.erase(found);
     if (session.job) session.job->session_closed(id, session.node);
     if (session_end_) session_end_();
@@ -249,7 +249,7 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
 
   void handle_join(SessionId id, const SessionJoin& join) {
     const auto& run_id = join.policy.run_id;
-    Session& session = sessions_.at(id);
+    NodeSession& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
     if (const auto address = moved_.address(Clock::now(), run_id)) return send_away(id, *address);
     if (!find(run_id) && (refusing_jobs_ || deposed_.contains(run_id))) return sender_.close(id);
@@ -299,7 +299,7 @@ class MembershipHub::Impl final : public JobOwner, public std::enable_shared_fro
   SessionSender& sender_;
   const MembershipHubOptions options_;
   std::map<std::string, JobPtr> jobs_;  // by run id; jobs that have not ended
-  std::map<SessionId, Session> sessions_;
+  std::map<SessionId, NodeSession> sessions_;
   IncompatibleAgents incompatible_;
   MovedServers moved_;
   std::set<std::string> deposed_;  // the run ids of jobs for which this server may not decide any more

@@ -29,11 +29,11 @@ void require_tls(bool ok, const char* what) {
   if (!ok) throw make_error(Errc::internal, "OpenSSL: {}: {}", what, reason());
 }
 
-using Session = std::unique_ptr<SSL_SESSION, void (*)(SSL_SESSION*)>;
+using TlsSession = std::unique_ptr<SSL_SESSION, void (*)(SSL_SESSION*)>;
 
 // Returns a session that has the key, and the cipher suite that names the hash for it. Null if OpenSSL fails.
 SSL_SESSION* session_with(SSL* ssl, const Secret& key) {
-  Session session(::SSL_SESSION_new(), ::SSL_SESSION_free);
+  TlsSession session(::SSL_SESSION_new(), ::SSL_SESSION_free);
   const SSL_CIPHER* cipher = ::SSL_CIPHER_find(ssl, suite_number);
   const auto bytes = key.bytes();
   if (!session || !cipher || ::SSL_SESSION_set1_master_key(session.get(), bytes.data(), bytes.size()) != 1 ||

@@ -13,7 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops.h"
 #include "worker/nn/layers/container.h"
 #include "worker/parallel/distributed_data_parallel.h"
@@ -43,7 +43,7 @@ struct Options {
 
 // The identity, whose three passes (forward, gradient of the input, gradient of the weight) take the same time each.
 Variable wait_in_each_pass(const Variable& input, const Variable& weight, const std::function<void()>& wait) {
-  const autograd::Operation operation("wait", {input, weight});
+  const autograd::Function operation("wait", {input, weight});
   wait();
   return operation.record(input.value().clone(), {}, [wait, shape = weight.shape()](autograd::Backward& backward) {
     for (const std::size_t of : {0, 1}) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/operation_observer.h"
 #include "worker/nn/models.h"
 #include "worker/optim/clip.h"

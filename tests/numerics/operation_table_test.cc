@@ -9,7 +9,7 @@
 #include <set>
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
 

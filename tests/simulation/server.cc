@@ -78,19 +78,19 @@ void Server::announce_shutdown(const std::string& reason) {
 
 void Server::handle_packet(SessionId id, const Packet& packet) {
   const NodeFrame frame = decode_node_frame(packet.bytes);
-  const Session& session = sessions_.at(id);
+  const NodeSession& session = sessions_.at(id);
   if (const auto* join = std::get_if<SessionJoin>(&frame)) return handle_join(id, *join, packet.index);
   if (!session.job || !is_current_session(id, session)) return;
   std::visit([&](const auto& one) { handle(id, one); }, frame);
 }
 
-bool Server::is_current_session(SessionId id, const Session& session) {
+bool Server::is_current_session(SessionId id, const NodeSession& session) {
   const auto current = session.job->sessions.find(session.node);
   return current != session.job->sessions.end() && current->second == id;
 }
 
 void Server::closed(SessionId id) {
-  const Session session = std::move(sessions_.at(id));
+  const NodeSession session = std::move(sessions_.at(id));
   sessions_.erase(id);
   if (session.job && is_current_session(id, session)) {
     session.job->sessions.erase(session.node);
@@ -112,7 +112,7 @@ void Server::end_session(SessionId id) {
 // A node's later session replaces its earlier one, unless it is refused.
 void Server::handle_join(SessionId id, const SessionJoin& frame, int attempt) {
   if (refusing_sessions_) return end_session(id);
-  Session& session = sessions_.at(id);
+  NodeSession& session = sessions_.at(id);
   const JobPtr job = job_for(frame.policy);
   session.job = job;
   session.node = frame.node.id;
@@ -147,7 +147,7 @@ void Server::handle(SessionId id, const SessionBeat&) {
 }
 
 void Server::handle(SessionId id, const SessionReady& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   simulation_.note(who, "receives READY {} of {}", frame.generation, session.node);
   simulation_.checker.ready_received(session.job->number, session.node, frame.generation);
   deliver(session.job, session.job->membership.ready(simulation_.time.now(), session.node, frame.generation,
@@ -155,14 +155,14 @@ void Server::handle(SessionId id, const SessionReady& frame) {
 }
 
 void Server::handle(SessionId id, const SessionSuccess& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   simulation_.note(who, "receives SUCCESS {} of {}", frame.generation, session.node);
   simulation_.checker.success_received(session.job->number, session.node, frame.generation);
   deliver(session.job, session.job->membership.success(simulation_.time.now(), session.node, frame.generation));
 }
 
 void Server::handle(SessionId id, const SessionFailure& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   simulation_.note(who, "receives FAILURE {} of {}", frame.generation, session.node);
   simulation_.checker.reported_failure(session.job->number);
   deliver(session.job, session.job->membership.failure(simulation_.time.now(), session.node, frame.generation,
@@ -170,26 +170,26 @@ void Server::handle(SessionId id, const SessionFailure& frame) {
 }
 
 void Server::handle(SessionId id, const SessionRecovery& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   simulation_.note(who, "receives RECOVERY {} '{}' of {}", frame.generation, frame.refusal, session.node);
   deliver(session.job, session.job->membership.recovery_answered(simulation_.time.now(), session.node, frame.generation,
                                                                  frame.refusal));
 }
 
 void Server::handle(SessionId id, const WorkersRecoverable& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   deliver(session.job,
           session.job->membership.recoverable(simulation_.time.now(), session.node, frame.generation, frame.able));
 }
 
 void Server::handle(SessionId id, const SessionNode& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   deliver(session.job,
           session.job->membership.report(simulation_.time.now(), session.node, frame.generation, frame.report));
 }
 
 void Server::handle(SessionId id, const SessionLeave& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   simulation_.note(who, "receives LEAVE of {}", session.node);
   session.job->sessions.erase(session.node);
   simulation_.checker.node_left(session.job->number, session.node);
@@ -198,7 +198,7 @@ void Server::handle(SessionId id, const SessionLeave& frame) {
 }
 
 void Server::handle(SessionId id, const LeaveRequest& frame) {
-  const Session session = sessions_.at(id);
+  const NodeSession session = sessions_.at(id);
   simulation_.note(who, "receives ASK_LEAVE of {}", session.node);
   deliver(session.job, session.job->membership.leave_asked(simulation_.time.now(), session.node, frame.reason));
 }
@@ -244,7 +244,7 @@ void Server::send_message(const JobPtr& job, const MembershipMessage& message) {
 }
 
 void Server::send(SessionId id, std::shared_ptr<const ServerFrame> frame, int index) {
-  const Session& session = sessions_.at(id);
+  const NodeSession& session = sessions_.at(id);
   session.connection->send(Connection::server, {.frame = std::move(frame), .index = index, .job = session.job->number});
 }
 

@@ -29,7 +29,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   struct Job;
   using JobPtr = std::shared_ptr<Job>;
   using SessionId = std::uint64_t;
-  struct Session {
+  struct NodeSession {
     ConnectionPtr connection;
     JobPtr job;  // none before JOIN
     std::string node;
@@ -52,7 +52,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   void handle(SessionId id, const SessionLeave& frame);
   void handle(SessionId id, const LeaveRequest& frame);
   JobPtr job_for(const JobPolicy& policy);
-  static bool is_current_session(SessionId id, const Session& session);
+  static bool is_current_session(SessionId id, const NodeSession& session);
   void deliver(const JobPtr& job, const MembershipMessages& messages);
   void send_message(const JobPtr& job, const MembershipMessage& message);
   void send(SessionId id, std::shared_ptr<const ServerFrame> frame, int index);
@@ -61,7 +61,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   Simulation& simulation_;
   const ProcessPtr process_;
   JobPtr job_;  // the one that has not ended
-  std::map<SessionId, Session> sessions_;
+  std::map<SessionId, NodeSession> sessions_;
   SessionId next_id_ = 1;
   bool refusing_sessions_ = false;
   std::function<void()> on_drained_;

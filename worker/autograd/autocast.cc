@@ -169,7 +169,7 @@ Variable cast(const Variable& input, DType dtype) {
   if (!is_floating(input.dtype()) || !is_floating(dtype))
     throw make_error(Errc::usage, "cast: {} to {} has no gradient: only floating-point types have",
                      name_of(input.dtype()), name_of(dtype));
-  const Operation operation("cast", {input});
+  const Function operation("cast", {input});
   Variable result = operation.record(cast_value(input, dtype), {},
                                      [from = input.dtype()](Backward& pass) { pass.add(0, pass.grad().to(from)); });
   if (const Edge edge = Access::edge(result); edge.node)

@@ -57,7 +57,7 @@ class ContextsRestored {
 // Returns the input as the result of an operation, as it was in the first call: gradients of leaves take other paths.
 Variable as_result(const Variable& input) {
   if (!input.requires_grad()) return input;
-  const Operation operation("input", {input});
+  const Function operation("input", {input});
   return operation.record(input.value(), {}, [](Backward& pass) { pass.add(0, pass.dense_grad()); });
 }
 

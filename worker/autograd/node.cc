@@ -117,13 +117,13 @@ void VariableNode::run_hooks() {
 
 namespace {
 
-struct Plan {
+struct PassPlan {
   std::vector<std::shared_ptr<Node>> nodes;               // in the order of the pass
   std::unordered_map<VariableNode*, std::size_t> awaits;  // the number of uses of each leaf still to come
 };
 
-Plan plan_from(const std::vector<Root>& roots) {
-  Plan plan;
+PassPlan plan_from(const std::vector<Root>& roots) {
+  PassPlan plan;
   std::unordered_set<Node*> seen;
   const auto visit = [&](const Edge& edge) {
     if (edge.leaf) ++plan.awaits[edge.leaf.get()];
@@ -291,7 +291,7 @@ void run_node(Node& node, const Inputs& inputs = {}) {
 // Calls leaf_complete(leaf) once all gradients of a leaf have arrived.
 template <class LeafComplete>
 void walk(std::vector<Root> roots, LeafComplete leaf_complete) {
-  Plan plan = plan_from(roots);
+  PassPlan plan = plan_from(roots);
   const auto use_ended = [&](const Edge& edge) {
     if (edge.leaf && --plan.awaits[edge.leaf.get()] == 0) leaf_complete(*edge.leaf);
   };
@@ -332,7 +332,7 @@ struct DividedBackward::State {
   State(std::vector<Root> roots, const Variable& input);
   void find_edges(const VariableNode* input);
 
-  Plan plan;
+  PassPlan plan;
   std::vector<Part> parts;
   std::vector<Edge> root_edges;
 };

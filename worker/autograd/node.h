@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "worker/autograd/cast_place.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 
 // The tape's own structures.
 namespace ddprun::autograd {

@@ -14,14 +14,14 @@ namespace {
 
 enum class Takes { numbers, images, tokens };
 
-struct Row {
+struct ModelEntry {
   std::string_view name;
   Maker& make;
   Takes takes;
   std::int64_t smallest_image = 0;
 };
 
-constexpr Row rows[] = {
+constexpr ModelEntry rows[] = {
     {"cnn", make_cnn, Takes::images, 16},
     {"cnn_bn", make_cnn_bn, Takes::images, 16},
     {"conv_net", make_conv_net, Takes::images, 16},
@@ -36,21 +36,21 @@ constexpr Row rows[] = {
     {"gpt", make_gpt, Takes::tokens},
 };
 
-const Row& row_of(std::string_view name) {
-  const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const Row& r) { return r.name == name; });
+const ModelEntry& row_of(std::string_view name) {
+  const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const ModelEntry& r) { return r.name == name; });
   if (row == std::end(rows))
     throw make_error(Errc::usage, "there is no model '{}'; there are: {}", name, fmt::join(model_names(), ", "));
   return *row;
 }
 
-void check_image(const Row& row, const Shape& input) {
+void check_image(const ModelEntry& row, const Shape& input) {
   const std::int64_t least = row.smallest_image;
   if (input.size() == 3 && input[0] >= 1 && input[1] >= least && input[2] >= least) return;
   throw make_error(Errc::usage, "model {}: the input has shape {}, not (channels, height, width) of at least {} x {}",
                    row.name, to_string(input), least, least);
 }
 
-void check_input(const Row& row, const ModelOptions& options) {
+void check_input(const ModelEntry& row, const ModelOptions& options) {
   const DType expected = row.takes == Takes::tokens ? DType::int64 : DType::float32;
   if (options.input_dtype != expected)
     throw make_error(Errc::usage, "model {}: the input is {}, not {}", row.name, name_of(options.input_dtype),
@@ -61,7 +61,7 @@ void check_input(const Row& row, const ModelOptions& options) {
 }  // namespace
 
 std::unique_ptr<Module> make_model(std::string_view name, const ModelOptions& options, Generator& generator) {
-  const Row& row = row_of(name);
+  const ModelEntry& row = row_of(name);
   if (options.outputs < 1)
     throw make_error(Errc::usage, "model {}: {} outputs are not possible", name, options.outputs);
   check_input(row, options);
@@ -70,7 +70,7 @@ std::unique_ptr<Module> make_model(std::string_view name, const ModelOptions& op
 
 std::vector<std::string_view> model_names() {
   std::vector<std::string_view> names;
-  for (const Row& row : rows) names.push_back(row.name);
+  for (const ModelEntry& row : rows) names.push_back(row.name);
   return names;
 }
 

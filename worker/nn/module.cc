@@ -6,7 +6,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/checkpoint.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/shape.h"
 
 namespace ddprun::nn {

@@ -28,7 +28,7 @@ NamedTensors tensors_of(const Module& module) {
 }
 
 // The tensors of the file with their destinations.
-struct Plan {
+struct LoadPlan {
   std::vector<std::pair<const TensorInfo*, Tensor>> copies;
   LoadReport report;
 };
@@ -38,8 +38,8 @@ bool is_ignored(const std::string& name, const LoadOptions& options) {
   return std::any_of(suffixes.begin(), suffixes.end(), [&](const auto& suffix) { return name.ends_with(suffix); });
 }
 
-Plan plan_for(const Module& module, const TensorSource& file, const LoadOptions& options) {
-  Plan plan;
+LoadPlan plan_for(const Module& module, const TensorSource& file, const LoadOptions& options) {
+  LoadPlan plan;
   const std::string& prefix = options.prefix;
   const NamedTensors targets = tensors_of(module);
   for (const auto& [name, target] : targets) {
@@ -61,7 +61,7 @@ Plan plan_for(const Module& module, const TensorSource& file, const LoadOptions&
   return plan;
 }
 
-void check(const Plan& plan, const std::string& path, bool strict) {
+void check(const LoadPlan& plan, const std::string& path, bool strict) {
   for (const auto& [info, target] : plan.copies) {
     if (Shape(info->shape) == target.shape()) continue;
     throw make_error(Errc::mismatch, "{}: tensor {} has shape {}, the model needs {}", path, info->name,
@@ -81,7 +81,7 @@ LoadReport load_state(Module& module, const std::filesystem::path& path, const L
 }
 
 LoadReport load_state(Module& module, const TensorSource& file, const std::string& name, const LoadOptions& options) {
-  Plan plan = plan_for(module, file, options);
+  LoadPlan plan = plan_for(module, file, options);
   check(plan, name, options.strict);
   for (auto& [info, target] : plan.copies) {
     Tensor read = Tensor::empty(info->shape, info->dtype);

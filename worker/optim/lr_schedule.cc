@@ -64,19 +64,19 @@ double inverse_sqrt(const Options& o, std::int64_t time) {
   return o.lr * std::sqrt(warmup / (static_cast<double>(time) + warmup));
 }
 
-struct Row {
+struct CurveEntry {
   std::string_view name;
   double (*curve)(const Options&, std::int64_t);
   bool has_length = false;
 };
 
-constexpr Row rows[] = {
+constexpr CurveEntry rows[] = {
     {"constant", constant},         {"step", step},           {"multistep", multistep},
     {"cosine", cosine, true},       {"linear", linear, true}, {"onecycle", onecycle, true},
     {"inverse_sqrt", inverse_sqrt}, {"plateau", constant},
 };
 
-const Row& row_of(std::string_view name) {
+const CurveEntry& row_of(std::string_view name) {
   for (const auto& row : rows)
     if (row.name == name) return row;
   throw make_error(Errc::usage, "there is no learning rate schedule {}", name);

@@ -6,7 +6,7 @@
 
 #include "common/error.h"
 #include "common/rounding.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/nn/random_scope.h"
 #include "worker/parallel/thread_local_state.h"
 #include "worker/tensor/device_threads.h"
@@ -88,7 +88,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
     if (replicas_.empty()) return model_(input);
     std::vector<Variable> inputs{input};
     for (const auto& [name, parameter] : parameters_) inputs.push_back(parameter);
-    const autograd::Operation operation("data_parallel", inputs);
+    const autograd::Function operation("data_parallel", inputs);
     auto parts = compute(input);
     Tensor result = gather(*parts);
     return operation.record(std::move(result), {}, [self = shared_from_this(), parts](autograd::Backward& pass) {

@@ -7,8 +7,8 @@
 #include "worker/autograd/autocast.h"
 #include "worker/autograd/checkpoint.h"
 #include "worker/autograd/deferred_output.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/node.h"
-#include "worker/autograd/operation.h"
 
 namespace ddprun {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/variable.h"
 
 namespace ddprun {
@@ -15,7 +15,7 @@ using Kind = CallOrder::Kind;
 
 // An identity operation that calls in_backward when the backward pass reaches it.
 Variable marked(const Variable& variable, Tensor value, std::function<void()> in_backward) {
-  const autograd::Operation operation("gather_parameters", {variable});
+  const autograd::Function operation("gather_parameters", {variable});
   return operation.record(std::move(value), {}, [in_backward = std::move(in_backward)](autograd::Backward& pass) {
     in_backward();
     pass.add(0, pass.dense_grad());

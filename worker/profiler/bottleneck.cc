@@ -94,7 +94,7 @@ Bottleneck batch_size(const Summary& summary) {
 
 std::string first_row(const Summary& summary) {
   if (summary.rows.empty()) return "";
-  const Row& row = summary.rows.front();
+  const SummaryRow& row = summary.rows.front();
   return fmt::format(", the longest operation is {}{}{} ({} % of rank 0's step)", row.operation,
                      row.backward ? " backward" : "", row.module.empty() ? "" : " in " + row.module,
                      percent(row.time / summary.ranks.front().times.total()));

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/operation_observer.h"
 #include "worker/profiler/recorder.h"
 

@@ -21,7 +21,7 @@ double ms(Seconds time, const Summary& summary) {
   return 1e3 * time.count() / summary.steps;
 }
 
-std::string flops_text(const Row& row) {
+std::string flops_text(const SummaryRow& row) {
   return row.flops > 0 ? fmt::format("{:.1f}", row.flops / row.time.count() / 1e9) : "";
 }
 
@@ -30,11 +30,11 @@ bool on_devices(const Summary& summary) {
 }
 
 // Returns the host's time for it, beside the device's time.
-std::string host_text(const Row& row, const Summary& summary) {
+std::string host_text(const SummaryRow& row, const Summary& summary) {
   return on_devices(summary) ? fmt::format(" {:>9.2f}", ms(row.host, summary)) : "";
 }
 
-std::string row_text(const Row& row, const Summary& summary) {
+std::string row_text(const SummaryRow& row, const Summary& summary) {
   const auto share = row.time / summary.ranks.front().times.total();
   return fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9.2f} {:>6.1f} {:>9}{}", row.operation,
                      row.backward ? "backward" : "forward", row.module, row.calls / summary.steps,
@@ -51,7 +51,7 @@ void add_operations(std::vector<std::string>& lines, const Summary& summary) {
   const auto shown = std::min(rows_shown, summary.rows.size());
   for (std::size_t i = 0; i < shown; ++i) lines.push_back(row_text(summary.rows[i], summary));
   if (shown == summary.rows.size()) return;
-  Row rest{.operation = fmt::format("{} others", summary.rows.size() - shown), .module = ""};
+  SummaryRow rest{.operation = fmt::format("{} others", summary.rows.size() - shown), .module = ""};
   for (std::size_t i = shown; i < summary.rows.size(); ++i) {
     rest.time += summary.rows[i].time;
     rest.host += summary.rows[i].host;

@@ -9,12 +9,12 @@
 
 namespace ddprun::profiler {
 
-std::vector<Row> rows_of(const std::vector<Event>& events) {
-  std::map<std::tuple<std::string, std::string, bool>, Row> found;
+std::vector<SummaryRow> rows_of(const std::vector<Event>& events) {
+  std::map<std::tuple<std::string, std::string, bool>, SummaryRow> found;
   for (const Event& event : events) {
     if (event.kind != Kind::forward && event.kind != Kind::backward) continue;
     const bool backward = event.kind == Kind::backward;
-    Row& row = found[{event.name, event.module, backward}];
+    SummaryRow& row = found[{event.name, event.module, backward}];
     row.operation = event.name;
     row.module = event.module;
     row.backward = backward;
@@ -23,9 +23,9 @@ std::vector<Row> rows_of(const std::vector<Event>& events) {
     row.host += event.host;
     row.flops += event.flops;
   }
-  std::vector<Row> rows;
+  std::vector<SummaryRow> rows;
   for (auto& [key, row] : found) rows.push_back(std::move(row));
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.time > b.time; });
+  std::stable_sort(rows.begin(), rows.end(), [](const SummaryRow& a, const SummaryRow& b) { return a.time > b.time; });
   return rows;
 }
 
@@ -41,10 +41,10 @@ bool is_launch_bound(const RankSummary& rank) {
   return rank.device && rank.device->paced > most * rank.times.compute();
 }
 
-double flops_per_s(const std::vector<Row>& rows) {
+double flops_per_s(const std::vector<SummaryRow>& rows) {
   double flops = 0;
   Seconds time{0};
-  for (const Row& row : rows) {
+  for (const SummaryRow& row : rows) {
     if (row.flops == 0) continue;
     flops += row.flops;
     time += row.time;
@@ -54,7 +54,7 @@ double flops_per_s(const std::vector<Row>& rows) {
 
 double best_flops_per_s(const Summary& summary) {
   double best = summary.peak_flops;
-  for (const Row& row : summary.rows)
+  for (const SummaryRow& row : summary.rows)
     if (row.time.count() > 0) best = std::max(best, row.flops / row.time.count());
   return best;
 }

@@ -12,7 +12,7 @@
 namespace ddprun::profiler {
 
 // All calls of an operation in one module, in one direction.
-struct Row {
+struct SummaryRow {
   std::string operation;
   std::string module;
   bool backward = false;
@@ -23,7 +23,7 @@ struct Row {
 };
 
 // Returns the events of operations by name, module and direction, the longest first.
-std::vector<Row> rows_of(const std::vector<Event>& events);
+std::vector<SummaryRow> rows_of(const std::vector<Event>& events);
 
 // Returns the time in which at least one event of a kind was under way.
 Seconds covered_by(const std::vector<Event>& events, Kind kind);
@@ -71,7 +71,7 @@ struct Summary {
   double samples_per_s = 0;     // the samples of all ranks
   std::vector<RankSummary> ranks;
   // The following are those of rank 0.
-  std::vector<Row> rows;
+  std::vector<SummaryRow> rows;
   std::optional<Overlap> overlap;  // none with one rank, or with ranks that do not reduce alike
   std::int64_t allocations = 0;
   double allocated_bytes = 0;
@@ -82,7 +82,7 @@ struct Summary {
 };
 
 // Returns the FLOP/s of the products and convolutions.
-double flops_per_s(const std::vector<Row>& rows);
+double flops_per_s(const std::vector<SummaryRow>& rows);
 // Returns the FLOP/s that the machine reaches: those of a large product, or of a row that is faster, since other work
 // may have slowed down the measurement of the former.
 double best_flops_per_s(const Summary& summary);

@@ -20,13 +20,13 @@ namespace {
 
 using Inner = std::unique_ptr<CommHook>;
 
-struct Row {
+struct HookEntry {
   std::string_view name;
   bool averages;  // true if it averages by itself: it wraps no other
   Inner (*make)(ProcessGroup& group, const HookOptions& options, Inner inner);
 };
 
-constexpr std::array<Row, 10> hooks{{
+constexpr std::array<HookEntry, 10> hooks{{
     {"allreduce", true, [](ProcessGroup& group, const HookOptions&, Inner) { return make_allreduce_hook(group); }},
     {"fp16", false,
      [](ProcessGroup& group, const HookOptions&, Inner inner) {
@@ -60,16 +60,16 @@ constexpr std::array<Row, 10> hooks{{
      }},
 }};
 
-const Row& row_of(std::string_view name) {
-  const auto* row = std::ranges::find(hooks, name, &Row::name);
+const HookEntry& row_of(std::string_view name) {
+  const auto* row = std::ranges::find(hooks, name, &HookEntry::name);
   if (row == hooks.end())
     throw make_error(Errc::usage, "there is no hook {}; expected one of {}, or several joined by +", name,
                      fmt::join(hook_names(), ", "));
   return *row;
 }
 
-std::vector<const Row*> rows_of(std::string_view chain) {
-  std::vector<const Row*> rows;
+std::vector<const HookEntry*> rows_of(std::string_view chain) {
+  std::vector<const HookEntry*> rows;
   for (std::size_t at = 0; at <= chain.size();) {
     const auto end = std::min(chain.find('+', at), chain.size());
     rows.push_back(&row_of(chain.substr(at, end - at)));
@@ -82,7 +82,7 @@ std::vector<const Row*> rows_of(std::string_view chain) {
         rows.begin() + static_cast<std::ptrdiff_t>(i))
       throw make_error(Errc::usage, "{} is given twice", rows[i]->name);
   }
-  const auto low_rank = [](const Row* row) { return row->name.ends_with("powersgd"); };
+  const auto low_rank = [](const HookEntry* row) { return row->name.ends_with("powersgd"); };
   if (std::ranges::count_if(rows, low_rank) > 1)
     throw Error(Errc::usage, "powersgd and batched_powersgd exclude each other");
   return rows;
@@ -101,11 +101,12 @@ void check_hook(std::string_view chain) {
 }
 
 bool has_hook(std::string_view chain, std::string_view name) {
-  return std::ranges::any_of(rows_of(chain), [name](const Row* row) { return row->name == name; });
+  return std::ranges::any_of(rows_of(chain), [name](const HookEntry* row) { return row->name == name; });
 }
 
 bool only_casts(std::string_view chain) {
-  return std::ranges::all_of(rows_of(chain), [](const Row* row) { return row->name == "fp16" || row->name == "bf16"; });
+  return std::ranges::all_of(rows_of(chain),
+                             [](const HookEntry* row) { return row->name == "fp16" || row->name == "bf16"; });
 }
 
 std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const HookOptions& options) {

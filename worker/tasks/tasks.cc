@@ -7,14 +7,14 @@ namespace {
 
 constexpr std::string_view automatic = "auto";
 
-struct Row {
+struct TaskEntry {
   std::string_view name;
   std::string_view samples;  // the samples that it is learnt from
   bool (*suits)(const data::SampleLayout&);
   std::unique_ptr<Task> (*make)(const TaskOptions&);
 };
 
-constexpr Row rows[] = {
+constexpr TaskEntry rows[] = {
     {"classification", "class labels", [](const data::SampleLayout& l) { return l.classes > 0; }, make_classification},
     {"language_modelling", "tokens", [](const data::SampleLayout& l) { return l.vocabulary > 0; },
      make_language_modelling},

@@ -1,6 +1,6 @@
 #include "worker/autograd/checkpoint.h"
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;

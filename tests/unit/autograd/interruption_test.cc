@@ -1,7 +1,7 @@
 #include "worker/autograd/interruption.h"
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/activation.h"
 #include "worker/autograd/ops/attention.h"
 #include "worker/autograd/ops/matmul.h"

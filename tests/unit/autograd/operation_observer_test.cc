@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/checkpoint.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/activation.h"
 #include "worker/autograd/ops/matmul.h"
 #include "worker/autograd/ops/reduce.h"

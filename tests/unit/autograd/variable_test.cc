@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops.h"
 #include "worker/tensor/kernels.h"
 #include "tests/support/catch.h"
@@ -155,7 +155,7 @@ TEST_CASE("cleared storage is zero when a hook runs, whether or not the pass wro
   x.zero_grad();
   std::vector<float> seen;
   const auto hook = x.on_grad_ready([&] { seen = bucket; });
-  const autograd::Operation operation("constant", {x});
+  const autograd::Function operation("constant", {x});
   operation.record(Tensor::zeros({}), {}, [](autograd::Backward&) {}).backward();
   CHECK(seen == std::vector<float>{0, 0});
   x.zero_grad();
@@ -323,7 +323,7 @@ namespace {
 
 // y = x^3, as a user writes it.
 Variable cube(const Variable& x) {
-  const autograd::Operation operation("cube", {x});
+  const autograd::Function operation("cube", {x});
   const Tensor& v = x.value();
   Tensor y = kernels::multiply(kernels::multiply(v, v), v);
   return operation.record(std::move(y), {v}, [](autograd::Backward& pass) {
@@ -358,7 +358,7 @@ namespace {
 
 // Returns 2 x; its backward function adds the gradients of others to x's by itself, and gives a copy in bfloat16.
 Variable twice(const Variable& x, Tensor& taken, Tensor& copy) {
-  const autograd::Operation operation("twice", {x});
+  const autograd::Function operation("twice", {x});
   return operation.record(kernels::scale(x.value(), 2), {}, [&taken, &copy](autograd::Backward& pass) {
     taken = pass.take(0);
     Tensor gradient = kernels::scale(pass.grad(), 2);
@@ -370,7 +370,7 @@ Variable twice(const Variable& x, Tensor& taken, Tensor& copy) {
 
 // Returns 3 x; its backward function reads the gradient in bfloat16, too.
 Variable thrice(const Variable& x, Tensor& read) {
-  const autograd::Operation operation("thrice", {x});
+  const autograd::Function operation("thrice", {x});
   const Variable result = operation.record(kernels::scale(x.value(), 3), {}, [&read](autograd::Backward& pass) {
     read = pass.grad_in(DType::bfloat16);
     pass.add(0, kernels::scale(pass.grad(), 3));

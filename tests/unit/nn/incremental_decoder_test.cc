@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/nn/models.h"
 #include "tests/support/numerics.h"
 

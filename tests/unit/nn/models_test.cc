@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/random_scope.h"
 #include "tests/support/numerics.h"

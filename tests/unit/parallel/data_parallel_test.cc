@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/models.h"
 #include "worker/nn/random_scope.h"

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/models.h"
 #include "worker/optim/optimizer.h"

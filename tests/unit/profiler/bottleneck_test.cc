@@ -87,7 +87,7 @@ TEST_CASE("a larger batch is proposed by what it was measured to gain") {
 
 TEST_CASE("without another cause the model computes, and the first row says what") {
   auto summary = of({rank(1, 10, 20, 3, 1)});
-  summary.rows = {Row{.operation = "linear", .module = "fc1", .backward = true, .time = Seconds(0.175)}};
+  summary.rows = {SummaryRow{.operation = "linear", .module = "fc1", .backward = true, .time = Seconds(0.175)}};
   const auto found = bottleneck_of(summary);
   CHECK(found.cause == Cause::computation);
   CHECK_THAT(found.sentence,
@@ -113,7 +113,7 @@ TEST_CASE("a larger cause than launches is named before them") {
 
 TEST_CASE("a report of devices has the host's time beside theirs, the overlap, and what binds each") {
   auto summary = of({on_device(rank(1, 10, 20, 3, 1), 20), on_device(rank(1, 10, 20, 3, 1), 16)});
-  summary.rows = {Row{.operation = "linear", .module = "fc1", .time = Seconds(0.175), .host = Seconds(0.03)}};
+  summary.rows = {SummaryRow{.operation = "linear", .module = "fc1", .time = Seconds(0.175), .host = Seconds(0.03)}};
   const auto lines = report_of(summary);
   CHECK_THAT(lines[1], Catch::EndsWith("host ms"));
   CHECK_THAT(lines[2], Catch::EndsWith(" 3.00"));

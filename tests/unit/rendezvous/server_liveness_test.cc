@@ -18,11 +18,11 @@ JobPolicy policy() {
 }
 
 // A session that begins at `start`.
-struct Session {
+struct NodeSession {
   ServerLiveness::Time start{1000s};
   ServerLiveness liveness{policy()};
 
-  Session() {
+  NodeSession() {
     liveness.joining(start);
     liveness.began(start);
   }
@@ -39,14 +39,14 @@ struct Session {
 }  // namespace
 
 TEST_CASE("a server counts as lost once nothing has come for the attempts of heartbeats") {
-  Session session;
+  NodeSession session;
   CHECK_FALSE(session.lost_at(4500ms));
   CHECK(session.liveness.next_beat() == 500ms);
   CHECK(session.lost_at(5s));
 }
 
 TEST_CASE("any message of the server counts as a sign of it") {
-  Session session;
+  NodeSession session;
   CHECK_FALSE(session.lost_at(4s));
   session.liveness.heard(session.start + 4s);
   CHECK_FALSE(session.lost_at(8500ms));
@@ -54,13 +54,13 @@ TEST_CASE("any message of the server counts as a sign of it") {
 }
 
 TEST_CASE("the time for which this process was stopped is no silence of the server") {
-  Session session;
+  NodeSession session;
   CHECK_FALSE(session.lost_at(1s));
   CHECK_FALSE(session.liveness.is_lost(session.start + 60s));
 }
 
 TEST_CASE("a server knew this node when the last message was sent that it has answered") {
-  Session session;
+  NodeSession session;
   CHECK(session.liveness.known_at() == session.start);
   session.liveness.beat_sent(session.start + 1s);
   session.liveness.beat_sent(session.start + 2s);
@@ -72,7 +72,7 @@ TEST_CASE("a server knew this node when the last message was sent that it has an
 }
 
 TEST_CASE("a silent server is probed, and reported once if it does not answer") {
-  Session session;
+  NodeSession session;
   auto& liveness = session.liveness;
   CHECK(liveness.first_silence_check() == 1800ms);
   auto check = liveness.check_silence(session.start + 1800ms, true, true);
@@ -86,7 +86,7 @@ TEST_CASE("a silent server is probed, and reported once if it does not answer") 
 }
 
 TEST_CASE("a server that answers the probe is not reported, and probed again in its next silence") {
-  Session session;
+  NodeSession session;
   auto& liveness = session.liveness;
   CHECK(liveness.check_silence(session.start + 1800ms, true, true).action == Silence::probe);
   CHECK_FALSE(liveness.heard(session.start + 1900ms));
@@ -97,13 +97,13 @@ TEST_CASE("a server that answers the probe is not reported, and probed again in 
 }
 
 TEST_CASE("while no workers wait, a server is silent only an interval before it counts as lost") {
-  Session session;
+  NodeSession session;
   auto& liveness = session.liveness;
   CHECK(liveness.check_silence(session.start + 3700ms, true, false).action == Silence::none);
   CHECK(liveness.check_silence(session.start + 3800ms, true, false).action == Silence::probe);
 }
 
 TEST_CASE("the silence of a server that none can succeed is nobody's concern") {
-  Session session;
+  NodeSession session;
   CHECK(session.liveness.check_silence(session.start + 60s, false, true).action == Silence::none);
 }

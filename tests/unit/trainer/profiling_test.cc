@@ -3,7 +3,7 @@
 #include <set>
 #include <thread>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/activation.h"
 #include "worker/autograd/ops/matmul.h"
 #include "worker/autograd/ops/output_loss.h"
@@ -50,7 +50,7 @@ class TestClock {
 
 // Returns twice the input; takes its time in one of its passes.
 Variable twice(const Variable& x, TestClock& clock, microseconds forward, microseconds backward) {
-  const autograd::Operation operation("twice", {x});
+  const autograd::Function operation("twice", {x});
   clock.advance(forward);
   return operation.record(kernels::scale(x.value(), 2), {}, [&clock, backward](autograd::Backward& pass) {
     clock.advance(backward);
@@ -64,7 +64,7 @@ struct Slow {
 };
 
 // Returns the rows of a network of eight layers (a product, an activation and twice()), of which one pass is slow.
-std::vector<profiler::Row> rows_of_network(Slow slow, TestClock clock = TestClock(1)) {
+std::vector<profiler::SummaryRow> rows_of_network(Slow slow, TestClock clock = TestClock(1)) {
   constexpr microseconds delay{600};  // three times what one reading of the clock may add
   std::vector<std::string> names;
   for (int layer = 0; layer < 8; ++layer) names.push_back("layer" + std::to_string(layer));
@@ -156,7 +156,7 @@ TEST_CASE("operations are recorded with their modules, passes and floating-point
     for (const auto& each : rows)
       if (each.operation == operation && each.module == module && each.backward == backward) return each;
     FAIL(operation << " in " << module);
-    return profiler::Row{};
+    return profiler::SummaryRow{};
   };
   CHECK(row("linear", "layer3", false).flops == 2 * 4 * 16 * 16);
   CHECK(row("linear", "layer3", true).flops == 2 * 2 * 4 * 16 * 16);
@@ -173,7 +173,7 @@ TEST_CASE("an operation of several products has the floating-point operations of
   const Variable wide = residual_mlp(stream, x, {tensor({5, 8}), {}, tensor({8, 4}), {}});
   const Variable added = residual_addmm(wide, {}, x, tensor({5, 4}));
   linear_cross_entropy(reshape(added, {6, 4}), tensor({7, 4}), Tensor::zeros({6}, DType::int64)).backward();
-  for (const profiler::Row& row : profiler::rows_of(recorder.take())) {
+  for (const profiler::SummaryRow& row : profiler::rows_of(recorder.take())) {
     INFO(row.operation << (row.backward ? ", backward" : ", forward"));
     const int passes = row.backward ? 2 : 1;
     if (row.operation == "residual_mlp") CHECK(row.flops == passes * 2 * 6 * (5 * 8 + 8 * 4));

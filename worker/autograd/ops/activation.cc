@@ -34,7 +34,7 @@ Variable gelu_tanh(const Variable& input) {
 Variable dropout(const Variable& input, double probability, Generator& generator) {
   // This call has a stream of its own; the caller's generator advances.
   const std::uint64_t stream = autograd::draw_stream(generator);
-  const autograd::Operation operation("dropout", {input});
+  const autograd::Function operation("dropout", {input});
   const Tensor x = input.value().contiguous();
   Tensor y = Tensor::empty_like(x);
   const std::uint64_t seed = generator.state().seed;
@@ -48,7 +48,7 @@ Variable dropout(const Variable& input, double probability, Generator& generator
 
 Variable dropout(const Variable& input, double probability, std::uint64_t seed, std::vector<std::uint64_t> streams,
                  std::uint64_t first) {
-  const autograd::Operation operation("dropout", {input});
+  const autograd::Function operation("dropout", {input});
   const Tensor x = input.value().contiguous();
   if (x.dim() < 1 || x.size(0) != static_cast<std::int64_t>(streams.size())) {
     throw make_error(Errc::mismatch, "dropout: {} streams for an input of shape {}: one for each row is needed",

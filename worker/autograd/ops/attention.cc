@@ -5,8 +5,8 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/interruption.h"
-#include "worker/autograd/operation.h"
 #include "worker/tensor/kernels.h"
 
 namespace ddprun {
@@ -84,7 +84,7 @@ Variable attention(const Variable& given_query, const Variable& given_key, const
   using autograd::CastClass;
   const auto [query, key, value] = autograd::autocast(CastClass::lower, given_query, given_key, given_value);
   const Tensor given_mask = autograd::autocast(CastClass::lower, mask_as_given);
-  const autograd::Operation operation("attention", {query, key, value}, {given_mask});
+  const autograd::Function operation("attention", {query, key, value}, {given_mask});
   check(query, key, value, given_mask);
   const Tensor q = as_heads(query.value()), k = as_heads(key.value()), v = as_heads(value.value());
   const Tensor mask = given_mask.defined() ? given_mask.contiguous() : Tensor();
@@ -123,7 +123,7 @@ Variable packed_attention(const Variable& given_packed, std::int64_t heads, cons
                           const Tensor& mask_as_given) {
   const Variable packed = autograd::autocast(autograd::CastClass::lower, given_packed);
   const Tensor given_mask = autograd::autocast(autograd::CastClass::lower, mask_as_given);
-  const autograd::Operation operation("packed_attention", {packed}, {given_mask});
+  const autograd::Function operation("packed_attention", {packed}, {given_mask});
   const Shape& shape = packed.shape();
   if (shape.size() != 3 || heads < 1 || shape[2] % (3 * heads) != 0) {
     throw make_error(Errc::mismatch, "packed_attention: {} heads do not fit an input of shape {}", heads,

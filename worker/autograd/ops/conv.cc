@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/mapped.h"
 
 namespace ddprun {
@@ -112,7 +112,7 @@ Variable conv2d(const Variable& given_input, const Variable& given_weight, const
                 ConvOptions options) {
   const auto [input, weight, bias] =
       autograd::autocast(autograd::CastClass::lower, given_input, given_weight, given_bias);
-  const autograd::Operation operation("conv2d", {input, weight, bias});
+  const autograd::Function operation("conv2d", {input, weight, bias});
   autograd::check_same_dtype("conv2d", input.value(), weight.value());
   const ConvGeometry geometry = conv_geometry(input.shape(), weight.shape(), options);
   check_bias(weight, bias);
@@ -130,7 +130,7 @@ Variable conv2d(const Variable& given_input, const Variable& given_weight, const
 }
 
 Variable max_pool2d(const Variable& input, PoolOptions options) {
-  const autograd::Operation operation("max_pool2d", {input});
+  const autograd::Function operation("max_pool2d", {input});
   const Shape& shape = input.shape();
   const PoolGeometry geometry = pool_geometry("max_pool2d", shape, options);
   const Tensor x = input.value().contiguous();
@@ -142,7 +142,7 @@ Variable max_pool2d(const Variable& input, PoolOptions options) {
 }
 
 Variable avg_pool2d(const Variable& input, PoolOptions options) {
-  const autograd::Operation operation("avg_pool2d", {input});
+  const autograd::Function operation("avg_pool2d", {input});
   const Shape& shape = input.shape();
   const PoolGeometry geometry = pool_geometry("avg_pool2d", shape, options);
   const Tensor x = input.value().contiguous();
@@ -153,7 +153,7 @@ Variable avg_pool2d(const Variable& input, PoolOptions options) {
 }
 
 Variable adaptive_avg_pool2d(const Variable& input, std::int64_t out_height, std::int64_t out_width) {
-  const autograd::Operation operation("adaptive_avg_pool2d", {input});
+  const autograd::Function operation("adaptive_avg_pool2d", {input});
   const Shape& shape = input.shape();
   if (shape.size() != 4 || out_height < 1 || out_width < 1 || shape[2] < 1 || shape[3] < 1) {
     throw make_error(Errc::mismatch, "adaptive_avg_pool2d: {} x {} outputs for an input of shape {}", out_height,

@@ -17,7 +17,7 @@ using kernels::Unary;
 Tensor compare(const char* name, Comparison comparison, const Tensor& given_a, const Tensor& given_b) {
   const auto operands = autocast(CastClass::widest, Variable(given_a), Variable(given_b));
   const Tensor &a = operands[0].value(), &b = operands[1].value();
-  const autograd::Operation operation(name, {}, {a, b});
+  const autograd::Function operation(name, {}, {a, b});
   autograd::check_same_dtype(name, a, b);
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
   Tensor out = Tensor::empty(shape, DType::uint8, a.device());
@@ -42,7 +42,7 @@ Tensor gradient_of(autograd::Backward& pass, const Shape& operand) {
 Variable add_or_subtract(const char* name, Binary function, const Variable& given_a, const Variable& given_b,
                          double sign_of_b) {
   const auto [a, b] = autocast(CastClass::widest, given_a, given_b);
-  const autograd::Operation operation(name, {a, b});
+  const autograd::Function operation(name, {a, b});
   autograd::check_same_dtype(name, a.value(), b.value());
   return operation.record(add_or_subtract(name, function, a.value(), b.value()), {},
                           [shape_a = a.shape(), shape_b = b.shape(), sign_of_b](autograd::Backward& pass) {
@@ -123,7 +123,7 @@ Tensor greater_equal(const Tensor& a, const Tensor& b) {
 
 Variable where(const Tensor& condition, const Variable& given_a, const Variable& given_b) {
   const auto [a, b] = autocast(CastClass::widest, given_a, given_b);
-  const autograd::Operation operation("where", {a, b}, {condition});
+  const autograd::Function operation("where", {a, b}, {condition});
   if (condition.dtype() != DType::uint8 || a.dtype() != b.dtype()) {
     throw make_error(Errc::mismatch, "where: a {} condition for {} and {} operands: it is uint8, they are of one dtype",
                      name_of(condition.dtype()), name_of(a.dtype()), name_of(b.dtype()));

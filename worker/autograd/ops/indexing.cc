@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 
 namespace ddprun {
@@ -52,7 +52,7 @@ void add_source_gradient(autograd::Backward& pass, const Axis& axis) {
 }
 
 // Returns rows of a matrix by their indices (...) -> (..., width).
-Variable rows_of(const autograd::Operation& operation, const Variable& matrix, const Tensor& given) {
+Variable rows_of(const autograd::Function& operation, const Variable& matrix, const Tensor& given) {
   if (matrix.shape().size() != 2) {
     throw make_error(Errc::mismatch, "{}: the rows have shape {}, not (entries, width)", operation.name(),
                      to_string(matrix.shape()));
@@ -74,18 +74,18 @@ Variable rows_of(const autograd::Operation& operation, const Variable& matrix, c
 }  // namespace
 
 Variable embedding(const Tensor& indices, const Variable& weight) {
-  return rows_of(autograd::Operation("embedding", {weight}, {indices}), weight, indices);
+  return rows_of(autograd::Function("embedding", {weight}, {indices}), weight, indices);
 }
 
 Variable index_select(const Variable& input, const Tensor& indices) {
-  const autograd::Operation operation("index_select", {input}, {indices});
+  const autograd::Function operation("index_select", {input}, {indices});
   if (indices.dim() != 1)
     throw make_error(Errc::mismatch, "index_select: indices of shape {}, not (n)", to_string(indices.shape()));
   return rows_of(operation, input, indices);
 }
 
 Variable gather(const Variable& input, std::int64_t dim, const Tensor& given) {
-  const autograd::Operation operation("gather", {input}, {given});
+  const autograd::Function operation("gather", {input}, {given});
   const Axis axis = checked_axis("gather", input.shape(), dim, given.shape());
   const Tensor indices = checked_indices("gather", given, axis.n), x = input.value().contiguous();
   Tensor out = Tensor::empty(indices.shape(), x.dtype(), x.device());
@@ -99,7 +99,7 @@ Variable gather(const Variable& input, std::int64_t dim, const Tensor& given) {
 
 Variable scatter_add(const Variable& given_input, std::int64_t dim, const Tensor& given, const Variable& given_source) {
   const auto [input, source] = autograd::autocast(autograd::CastClass::widest, given_input, given_source);
-  const autograd::Operation operation("scatter_add", {input, source}, {given});
+  const autograd::Function operation("scatter_add", {input, source}, {given});
   const Axis axis = checked_axis("scatter_add", input.shape(), dim, given.shape());
   check_source("scatter_add", input, given, source);
   const Tensor indices = checked_indices("scatter_add", given, axis.n);
@@ -113,7 +113,7 @@ Variable scatter_add(const Variable& given_input, std::int64_t dim, const Tensor
 
 Variable scatter(const Variable& given_input, std::int64_t dim, const Tensor& given, const Variable& given_source) {
   const auto [input, source] = autograd::autocast(autograd::CastClass::widest, given_input, given_source);
-  const autograd::Operation operation("scatter", {input, source}, {given});
+  const autograd::Function operation("scatter", {input, source}, {given});
   const Axis axis = checked_axis("scatter", input.shape(), dim, given.shape());
   check_source("scatter", input, given, source);
   const Tensor indices = checked_indices("scatter", given, axis.n);

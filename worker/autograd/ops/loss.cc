@@ -73,7 +73,7 @@ Variable element_loss(const char* name, Binary function, const Variable& given, 
 
 Variable nll_loss(const Variable& given, const Tensor& targets, const CrossEntropyOptions& options) {
   const Variable log_probabilities = autocast(CastClass::float32, given);
-  const autograd::Operation operation("nll_loss", {log_probabilities}, {targets});
+  const autograd::Function operation("nll_loss", {log_probabilities}, {targets});
   autograd::check_targets("nll_loss", log_probabilities.shape(), targets, options);
   const Tensor x = log_probabilities.value().contiguous();
   return operation.record(kernels::of(x).nll_loss(x, targets, kernel_options(options)), {x, targets},
@@ -88,7 +88,7 @@ Variable nll_loss(const Variable& given, const Tensor& targets, const CrossEntro
 
 Variable cross_entropy(const Variable& given, const Tensor& targets, const CrossEntropyOptions& options) {
   const Variable scores = autocast(CastClass::float32, given);
-  const autograd::Operation operation("cross_entropy", {scores}, {targets});
+  const autograd::Function operation("cross_entropy", {scores}, {targets});
   autograd::check_targets("cross_entropy", scores.shape(), targets, options);
   const Tensor x = scores.value().contiguous();
   Tensor log_probabilities = Tensor::empty_like(x);

@@ -36,7 +36,7 @@ void check_same_dtype(const char* name, const Tensor& a, const Tensor& b) {
 }
 
 Variable unary(const char* name, Unary function, const Variable& input, const Arguments& arguments) {
-  const Operation operation(name, {input});
+  const Function operation(name, {input});
   const Tensor x = input.value().dense();
   Tensor y = kernels::unary(function, x, arguments);
   const Saves saves = saves_of[static_cast<std::size_t>(function)];
@@ -54,7 +54,7 @@ Variable unary(const char* name, Unary function, const Variable& input, const Ar
 Variable binary(const char* name, Binary function, const Variable& given_a, const Variable& given_b,
                 const Arguments& arguments) {
   const auto [a, b] = autocast(CastClass::widest, given_a, given_b);
-  const Operation operation(name, {a, b});
+  const Function operation(name, {a, b});
   check_same_dtype(name, a.value(), b.value());
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
   Tensor out = Tensor::empty(shape, a.dtype(), a.device());

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 
 // Operations that consist of one functor.

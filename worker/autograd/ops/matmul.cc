@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/product_gradients.h"
 #include "worker/autograd/ops/shape.h"
 #include "worker/tensor/kernels.h"
@@ -55,7 +55,7 @@ void add_batched_product(autograd::Backward& pass, std::size_t input, const Shap
   pass.add(input, gradient.reshape(shape));
 }
 
-Variable batched_matmul(const autograd::Operation& operation, const Variable& a, const Variable& b) {
+Variable batched_matmul(const autograd::Function& operation, const Variable& a, const Variable& b) {
   const Tensor x = as_batch(a.value()), y = as_batch(b.value());
   Shape shape = a.shape();
   shape.back() = y.size(2);
@@ -71,7 +71,7 @@ Variable batched_matmul(const autograd::Operation& operation, const Variable& a,
 
 // The linear layer of an input (batch, in).
 Variable linear_2d(const Variable& input, const Variable& weight, const Variable& bias) {
-  const autograd::Operation operation("linear", {input, weight, bias});
+  const autograd::Function operation("linear", {input, weight, bias});
   check_linear(input, weight, bias);
   const Tensor x = input.value().contiguous(), w = weight.value().contiguous();
   const std::int64_t batch = x.size(0);
@@ -154,7 +154,7 @@ void add_gradient_of_biases(autograd::Backward& pass, const GroupCounts& counts)
 
 Variable matmul(const Variable& given_a, const Variable& given_b) {
   const auto [a, b] = autograd::autocast(autograd::CastClass::lower, given_a, given_b);
-  const autograd::Operation operation("matmul", {a, b});
+  const autograd::Function operation("matmul", {a, b});
   check_product("matmul", a, b);
   if (a.shape().size() > 2) return batched_matmul(operation, a, b);
   const Tensor x = a.value().contiguous(), y = b.value().contiguous();
@@ -169,7 +169,7 @@ Variable matmul(const Variable& given_a, const Variable& given_b) {
 
 Variable addmm(const Variable& given_bias, const Variable& given_a, const Variable& given_b) {
   const auto [bias, a, b] = autograd::autocast(autograd::CastClass::lower, given_bias, given_a, given_b);
-  const autograd::Operation operation("addmm", {a, b, bias});
+  const autograd::Function operation("addmm", {a, b, bias});
   check_product("addmm", a, b);
   if (a.shape().size() != 2) throw_no_product("addmm", a, b);
   if (bias.shape() != Shape{b.shape()[1]} || bias.dtype() != b.dtype()) {
@@ -201,7 +201,7 @@ Variable linear(const Variable& given_input, const Variable& given_weight, const
 Variable grouped_mm(const Variable& given_a, const GroupCounts& counts, const Variable& given_b,
                     const Variable& given_bias) {
   const auto [a, b, bias] = autograd::autocast(autograd::CastClass::lower, given_a, given_b, given_bias);
-  const autograd::Operation operation("grouped_mm", {a, b, bias});
+  const autograd::Function operation("grouped_mm", {a, b, bias});
   check_groups(a, counts, b, bias);
   const Tensor x = a.value().contiguous(), y = b.value().contiguous();
   Tensor value = Tensor::empty({x.size(0), y.size(2)}, x.dtype(), x.device());

@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
 #include "worker/autograd/checkpoint.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 
 namespace ddprun {
@@ -122,7 +122,7 @@ kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, co
 // Under autocast the input stays in its type, as in PyTorch; parameters and arithmetic are float32.
 Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
                     Tensor running_var, const BatchNormOptions& options) {
-  const autograd::Operation operation("batch_norm", {input, weight, bias}, {running_mean, running_var});
+  const autograd::Function operation("batch_norm", {input, weight, bias}, {running_mean, running_var});
   const Extent extent = extent_of(input);
   const Tensor x = input.value().dense();
   check_channels("the weight", weight.value(), input);
@@ -207,7 +207,7 @@ Variable normalize_rows(const char* name, const Variable& given_input, const ker
                         std::optional<DType> lower = {}) {
   const auto [input, weight, bias] =
       autograd::autocast(autograd::CastClass::float32, given_input, given_weight, given_bias);
-  const autograd::Operation operation(name, {input, weight, bias});
+  const autograd::Function operation(name, {input, weight, bias});
   check_parameter(name, "weight", weight, channels, input);
   check_parameter(name, "bias", bias, channels, input);
   if (bias.defined() && !weight.defined()) {

@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/targets.h"
 #include "worker/tensor/kernels.h"
 
@@ -32,7 +32,7 @@ void add_scaled(autograd::Backward& pass, std::size_t input, const Tensor& gradi
 Variable linear_cross_entropy(const Variable& given_input, const Variable& given_weight, const Tensor& targets,
                               const CrossEntropyOptions& options, std::int64_t chunk_bytes) {
   const auto [input, weight] = autograd::autocast(autograd::CastClass::lower, given_input, given_weight);
-  const autograd::Operation operation("linear_cross_entropy", {input, weight}, {targets});
+  const autograd::Function operation("linear_cross_entropy", {input, weight}, {targets});
   check(input, weight);
   autograd::check_targets("linear_cross_entropy", {input.shape()[0], weight.shape()[0]}, targets, options);
   // The result has the type of a loss under autocast.

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 
 // The gradients of products, for the operations that consist of products.

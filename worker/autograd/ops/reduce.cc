@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/elementwise.h"
 #include "worker/autograd/ops/shape.h"
 #include "worker/tensor/kernels.h"
@@ -86,7 +86,7 @@ Variable softmax_along(const char* name, const Variable& given, std::int64_t dim
   const auto rank = static_cast<std::int64_t>(input.shape().size());
   const auto at = static_cast<std::int64_t>(checked_dim(name, dim, input.shape().size()));
   if (at != rank - 1) return transpose(softmax_along(name, transpose(input, at, -1), -1, log), at, -1);
-  const autograd::Operation operation(name, {input});
+  const autograd::Function operation(name, {input});
   const Tensor x = input.value().contiguous();
   check_not_empty(name, x.numel(), x.shape());
   const Axis rows{x.numel() / x.size(-1), x.size(-1), 1};
@@ -104,7 +104,7 @@ Variable softmax_along(const char* name, const Variable& given, std::int64_t dim
 
 Variable sum(const Variable& given) {
   const Variable input = autograd::autocast(autograd::CastClass::float32, given);
-  const autograd::Operation operation("sum", {input});
+  const autograd::Function operation("sum", {input});
   return operation.record(
       kernels::sum(input.value().contiguous()), {},
       [shape = input.shape()](autograd::Backward& pass) { pass.add(0, pass.grad().expand(shape).contiguous()); });
@@ -117,7 +117,7 @@ Variable mean(const Variable& input) {
 
 Variable sum(const Variable& given, const Dims& dims, bool keepdim) {
   const Variable input = autograd::autocast(autograd::CastClass::float32, given);
-  const autograd::Operation operation("sum", {input});
+  const autograd::Function operation("sum", {input});
   const Reduction reduction("sum", input.shape(), dims);
   const Tensor& x = input.value();
   Tensor out = Tensor::empty(reduction.result(keepdim), x.dtype(), x.device());
@@ -135,7 +135,7 @@ Variable mean(const Variable& input, const Dims& dims, bool keepdim) {
 }
 
 MaxResult max_with_indices(const Variable& input, std::int64_t dim, bool keepdim) {
-  const autograd::Operation operation("max", {input});
+  const autograd::Function operation("max", {input});
   const Shape& shape = input.shape();
   const std::size_t at = checked_dim("max", dim, shape.size());
   check_not_empty("max", shape[at], shape);

@@ -4,8 +4,8 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/node.h"
-#include "worker/autograd/operation.h"
 #include "worker/autograd/ops/product_gradients.h"
 #include "worker/tensor/kernels.h"
 
@@ -90,7 +90,7 @@ Variable residual_addmm(const Variable& residual, const Variable& given_bias, co
   const char* const name = "residual_addmm";
   const auto [a, b] = autograd::autocast(CastClass::lower, given_a, given_b);
   const Variable bias = cast(given_bias, residual.dtype());
-  const autograd::Operation operation(name, {a, b, bias, residual});
+  const autograd::Function operation(name, {a, b, bias, residual});
   check_layer(name, a, b, bias, residual.dtype());
   check_residual(name, residual, a, b);
   const Tensor x = as_rows(a.value()), y = b.value().contiguous();
@@ -112,7 +112,7 @@ Variable residual_mlp(const Variable& residual, const Variable& given_input, con
   const auto [input, first, first_bias, second] =
       autograd::autocast(CastClass::lower, given_input, weights.first, weights.first_bias, weights.second);
   const Variable second_bias = cast(weights.second_bias, residual.dtype());
-  const autograd::Operation operation(name, {input, first, first_bias, second, second_bias, residual});
+  const autograd::Function operation(name, {input, first, first_bias, second, second_bias, residual});
   check_layer(name, input, first, first_bias, input.dtype());
   if (second.shape().size() != 2 || second.shape()[0] != first.shape()[1] || second.dtype() != first.dtype())
     throw_mismatch(name, "the second weight", second, first);

@@ -4,12 +4,12 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 
 namespace ddprun {
 Variable reshape(const Variable& input, Shape shape) {
-  const autograd::Operation operation("reshape", {input});
+  const autograd::Function operation("reshape", {input});
   return operation.record(
       input.value().contiguous().reshape(std::move(shape)), {},
       [before = input.shape()](autograd::Backward& pass) { pass.add(0, pass.grad().reshape(before)); });
@@ -21,7 +21,7 @@ Variable flatten(const Variable& input) {
 }
 
 Variable permute(const Variable& input, const std::vector<std::int64_t>& dims) {
-  const autograd::Operation operation("permute", {input});
+  const autograd::Function operation("permute", {input});
   Tensor value = input.value().permute(dims);
   return operation.record(std::move(value), {}, [dims](autograd::Backward& pass) {
     std::vector<std::int64_t> inverse(dims.size());
@@ -32,7 +32,7 @@ Variable permute(const Variable& input, const std::vector<std::int64_t>& dims) {
 }
 
 Variable transpose(const Variable& input, std::int64_t dim0, std::int64_t dim1) {
-  const autograd::Operation operation("transpose", {input});
+  const autograd::Function operation("transpose", {input});
   Tensor value = input.value().transpose(dim0, dim1);
   return operation.record(std::move(value), {}, [dim0, dim1](autograd::Backward& pass) {
     pass.add(0, pass.grad().transpose(dim0, dim1).contiguous());
@@ -40,7 +40,7 @@ Variable transpose(const Variable& input, std::int64_t dim0, std::int64_t dim1) 
 }
 
 Variable slice(const Variable& input, std::int64_t dim, std::int64_t start, std::int64_t length) {
-  const autograd::Operation operation("slice", {input});
+  const autograd::Function operation("slice", {input});
   Tensor value = input.value().slice(dim, start, length);
   return operation.record(std::move(value), {}, [dim, start, length, shape = input.shape()](autograd::Backward& pass) {
     Tensor gradient = Tensor::zeros(shape, pass.grad().dtype(), pass.grad().device());
@@ -57,7 +57,7 @@ Variable select(const Variable& input, std::int64_t dim, std::int64_t index) {
 }
 
 Variable expand(const Variable& input, const Shape& shape) {
-  const autograd::Operation operation("expand", {input});
+  const autograd::Function operation("expand", {input});
   Tensor value = input.value().expand(shape);
   return operation.record(std::move(value), {}, [before = input.shape()](autograd::Backward& pass) {
     pass.add(0, kernels::sum_to(pass.grad(), before));
@@ -66,13 +66,13 @@ Variable expand(const Variable& input, const Shape& shape) {
 
 Variable contiguous(const Variable& input) {
   if (input.value().is_contiguous()) return input;
-  const autograd::Operation operation("contiguous", {input});
+  const autograd::Function operation("contiguous", {input});
   return operation.record(input.value().contiguous(), {}, [](autograd::Backward& pass) { pass.add(0, pass.grad()); });
 }
 
 Variable to_device(const Variable& input, Device device) {
   if (!input.defined() || input.device() == device) return input;
-  const autograd::Operation operation("to_device", {input});
+  const autograd::Function operation("to_device", {input});
   return operation.record(input.value().to(device), {},
                           [from = input.device()](autograd::Backward& pass) { pass.add(0, pass.grad().to(from)); });
 }
@@ -81,7 +81,7 @@ Variable concat(const std::vector<Variable>& given, std::int64_t dim) {
   if (given.empty()) throw Error(Errc::usage, "concat: there is nothing to concatenate");
   std::vector<Variable> inputs = given;
   autograd::autocast(autograd::CastClass::widest, inputs);
-  const autograd::Operation operation("concat", inputs);
+  const autograd::Function operation("concat", inputs);
   Shape shape = inputs[0].shape();
   const std::size_t at = checked_dim("concat", dim, shape.size());
   std::vector<std::int64_t> lengths;

@@ -31,7 +31,7 @@ void OperationTimes::add(const Operation& operation, std::chrono::nanoseconds du
   const int size_class = static_cast<int>(std::bit_width(bytes));
   const double seconds = std::chrono::duration<double>(duration).count();
   const std::lock_guard lock(mutex_);
-  auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& known) {
+  auto row = std::find_if(rows_.begin(), rows_.end(), [&](const KindTimes& known) {
     return known.kind == operation.kind && known.size_class == size_class;
   });
   if (row == rows_.end()) {
@@ -45,7 +45,7 @@ void OperationTimes::add(const Operation& operation, std::chrono::nanoseconds du
   ++row->counts[bucket_of(seconds)];
 }
 
-OperationTiming OperationTimes::timing_of(const Row& row) {
+OperationTiming OperationTimes::timing_of(const KindTimes& row) {
   std::uint64_t below = 0;
   std::size_t bucket = 0;
   while (bucket + 1 < buckets && 2 * (below += row.counts[bucket]) < row.count) ++bucket;

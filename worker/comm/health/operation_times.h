@@ -26,7 +26,7 @@ class OperationTimes {
 
  private:
   // The times of one kind, with sizes up to a power of two.
-  struct Row {
+  struct KindTimes {
     OpKind kind = OpKind::barrier;
     int size_class = 0;
     std::uint64_t bytes = 0;  // the sum
@@ -34,10 +34,10 @@ class OperationTimes {
     double seconds = 0;                 // the sum
     std::vector<std::uint32_t> counts;  // the numbers of collectives by duration
   };
-  static OperationTiming timing_of(const Row& row);
+  static OperationTiming timing_of(const KindTimes& row);
 
   mutable std::mutex mutex_;
-  std::vector<Row> rows_;
+  std::vector<KindTimes> rows_;
 };
 
 }  // namespace ddprun::comm

@@ -312,8 +312,8 @@ void compute_one(const Problem& p, const Operands& o, std::int32_t index, T alph
 }
 
 template <class T>
-Operation operation_of(Device& device, const Problem& p, const Operands& o, const void* alpha, const void* beta,
-                       void* workspace, std::size_t workspace_bytes) {
+StreamOperation operation_of(Device& device, const Problem& p, const Operands& o, const void* alpha, const void* beta,
+                             void* workspace, std::size_t workspace_bytes) {
   T factor, factor_of_c;
   std::memcpy(&factor, alpha, sizeof(T));
   std::memcpy(&factor_of_c, beta, sizeof(T));

@@ -226,8 +226,8 @@ template <class T>
 using Pass = void (*)(const Machine&, const Problem&, const Operands&, Scaling<T>);
 
 template <class T>
-Operation operation_of(const Call& call, const Problem& p, const Operands& o, std::vector<Region> regions, Pass<T> pass,
-                       Device& device) {
+StreamOperation operation_of(const Call& call, const Problem& p, const Operands& o, std::vector<Region> regions,
+                             Pass<T> pass, Device& device) {
   const Scaling<T> scaling = scaling_of<T>(o.alpha, o.beta);
   regions.push_back({o.workspace, o.workspace_bytes});
   return [=, &machine = call.machine(), &device] {

@@ -76,7 +76,7 @@ bool Machine::is_idle(int device) const {
   return devices_[static_cast<std::size_t>(device)]->default_stream.operations.empty();
 }
 
-void Machine::enqueue(CUstream_st* stream, Operation operation, Duration duration) {
+void Machine::enqueue(CUstream_st* stream, StreamOperation operation, Duration duration) {
   stream->operations.push_back({std::move(operation), duration, now()});
 }
 

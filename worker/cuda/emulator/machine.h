@@ -24,14 +24,14 @@ namespace ddprun::cuda::emulator {
 using Time = std::chrono::nanoseconds;
 
 // One piece of a stream's work. It returns false if it waits for something, and is called again.
-using Operation = std::function<bool()>;
+using StreamOperation = std::function<bool()>;
 
 // The cost of an operation on the clock of the devices: nothing for events, for waits for them and for allocations.
 enum class Duration { none, work };
 
 // An operation and the time when the host has queued it.
 struct QueuedOperation {
-  Operation run;
+  StreamOperation run;
   Duration duration;
   Time queued;
   bool has_waited = false;
@@ -107,7 +107,7 @@ class Machine {
   // Returns whether no stream of the device has work.
   bool is_idle(int device) const;
   // Adds to the end of the stream.
-  void enqueue(CUstream_st* stream, Operation operation, Duration duration = Duration::work);
+  void enqueue(CUstream_st* stream, StreamOperation operation, Duration duration = Duration::work);
   // Device memory can be read and written while one lives.
   class OpenMemory;
 

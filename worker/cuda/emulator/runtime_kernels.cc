@@ -28,7 +28,8 @@ cudaError_t check_configuration(const Call& call, const cudaLaunchConfig_t& conf
   return config.dynamicSmemBytes > static_cast<std::size_t>(limit) ? cudaErrorInvalidValue : cudaSuccess;
 }
 
-Operation run_kernel(Machine& machine, int device, const cudaLaunchConfig_t& config, std::function<void()> thread) {
+StreamOperation run_kernel(Machine& machine, int device, const cudaLaunchConfig_t& config,
+                           std::function<void()> thread) {
   return [&machine, device, blocks = config.gridDim, threads = config.blockDim, bytes = config.dynamicSmemBytes,
           thread = std::move(thread)] {
     const std::string fault = run_grid({blocks, threads, bytes, &thread}, machine.random());
@@ -41,7 +42,7 @@ Operation run_kernel(Machine& machine, int device, const cudaLaunchConfig_t& con
 }
 
 // A kernel fails when it runs, not when it is launched.
-Operation faulty_kernel(Machine& machine, int device, cudaError_t fault) {
+StreamOperation faulty_kernel(Machine& machine, int device, cudaError_t fault) {
   return [&machine, device, fault] {
     fail_device(machine, device, fault);
     return true;

@@ -41,7 +41,7 @@ bool fits(Machine& machine, void* to, const void* from, std::size_t bytes, cudaM
   }
 }
 
-Operation copy(void* to, const void* from, std::size_t bytes) {
+StreamOperation copy(void* to, const void* from, std::size_t bytes) {
   return [=] {
     std::memmove(to, from, bytes);
     return true;
@@ -81,7 +81,7 @@ cudaError_t allocate(const Call& call, Device& device, void** memory, std::size_
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
-Operation set_bytes(void* memory, int value, std::size_t bytes) {
+StreamOperation set_bytes(void* memory, int value, std::size_t bytes) {
   return [=] {
     std::memset(memory, value, bytes);
     return true;

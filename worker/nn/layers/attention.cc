@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/activation.h"
 #include "worker/autograd/ops/attention.h"
 #include "worker/autograd/ops/elementwise.h"
@@ -29,7 +29,7 @@ Variable by_head(const Variable& x, std::int64_t heads) {
 // finite (AnomalyScope).
 Variable masked_softmax(const Variable& given, const Tensor& given_mask) {
   const Variable scores = autograd::autocast(autograd::CastClass::float32, given);
-  const autograd::Operation operation("masked_softmax", {scores});
+  const autograd::Function operation("masked_softmax", {scores});
   const Tensor x = scores.value().contiguous();
   const std::int64_t keys = x.size(-1);
   const kernels::Axis rows{x.numel() / keys, keys, 1};

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/activation.h"
 #include "worker/autograd/ops/shape.h"
 

@@ -7,7 +7,7 @@
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
 #include "worker/autograd/checkpoint.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/activation.h"
 #include "worker/autograd/ops/elementwise.h"
 #include "worker/autograd/ops/indexing.h"
@@ -27,7 +27,7 @@ void check(const MixtureOfExpertsOptions& o) {
 
 // Returns the value, from which the backward pass goes on to the loss as well, with the gradient factor.
 Variable with_loss(const Variable& value, const Variable& loss, double factor) {
-  const autograd::Operation operation("with_loss", {value, loss});
+  const autograd::Function operation("with_loss", {value, loss});
   return operation.record(value.value(), {},
                           [factor, dtype = loss.dtype(), device = loss.value().device()](autograd::Backward& pass) {
                             if (pass.wants(0)) pass.add(0, pass.grad());

@@ -8,7 +8,7 @@
 namespace ddprun::nn {
 namespace {
 
-struct Plan {
+struct CnnOptions {
   std::int64_t channels[2];
   bool batch_norm = false;
   bool log_softmax = false;
@@ -22,18 +22,18 @@ void add_stage(Sequential& model, int number, std::int64_t in, std::int64_t out,
       .add(fmt::format("relu{}", number), std::make_unique<ReLU>());
 }
 
-std::unique_ptr<Module> make(const Plan& plan, const ModelOptions& options, Generator& generator) {
+std::unique_ptr<Module> make(const CnnOptions& cnn, const ModelOptions& options, Generator& generator) {
   // 5x5 without padding takes 4, pooling halves: twice.
   const auto shrink = [](std::int64_t size) { return ((size - 4) / 2 - 4) / 2; };
-  const std::int64_t features = plan.channels[1] * shrink(options.input[1]) * shrink(options.input[2]);
+  const std::int64_t features = cnn.channels[1] * shrink(options.input[1]) * shrink(options.input[2]);
   auto model = std::make_unique<Sequential>();
-  add_stage(*model, 1, options.input[0], plan.channels[0], plan.batch_norm, generator);
-  add_stage(*model, 2, plan.channels[0], plan.channels[1], plan.batch_norm, generator);
+  add_stage(*model, 1, options.input[0], cnn.channels[0], cnn.batch_norm, generator);
+  add_stage(*model, 2, cnn.channels[0], cnn.channels[1], cnn.batch_norm, generator);
   model->add("flatten", std::make_unique<Flatten>())
       .add("fc1", std::make_unique<Linear>(features, 50, generator))
       .add("relu3", std::make_unique<ReLU>())
       .add("fc2", std::make_unique<Linear>(50, options.outputs, generator));
-  if (plan.log_softmax) model->add("log_softmax", std::make_unique<LogSoftmax>());
+  if (cnn.log_softmax) model->add("log_softmax", std::make_unique<LogSoftmax>());
   return model;
 }
 

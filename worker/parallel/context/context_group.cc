@@ -9,10 +9,10 @@
 
 namespace ddprun {
 
-template <class Operation>
-void ContextGroup::run(std::size_t bytes, Operation operation) {
+template <class Collective>
+void ContextGroup::run(std::size_t bytes, Collective collective) {
   const auto start = std::chrono::steady_clock::now();
-  operation();
+  collective();
   waited_ += std::chrono::steady_clock::now() - start;
   bytes_ += bytes;
 }

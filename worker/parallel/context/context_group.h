@@ -31,8 +31,8 @@ class ContextGroup {
 
  private:
   friend class RingShift;
-  template <class Operation>
-  void run(std::size_t bytes, Operation operation);
+  template <class Collective>
+  void run(std::size_t bytes, Collective collective);
 
   ProcessGroup& group_;
   std::uint64_t bytes_ = 0;

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/shape.h"
 #include "worker/nn/layers/attention.h"
 #include "worker/parallel/context/zigzag.h"
@@ -11,7 +11,7 @@ namespace ddprun {
 namespace {
 
 Variable gather_positions(const Variable& own, ContextGroup& group) {
-  const autograd::Operation operation("gather_positions", {own});
+  const autograd::Function operation("gather_positions", {own});
   return operation.record(group.gather_positions(own.value()), {},
                           [&group](autograd::Backward& pass) { pass.add(0, group.sum_positions(pass.dense_grad())); });
 }

@@ -6,7 +6,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/parallel/context/zigzag.h"
 #include "worker/tensor/kernels.h"
 
@@ -176,7 +176,7 @@ void check(const Shape& shape, std::int64_t heads) {
 
 Variable ring_attention(const Variable& given, std::int64_t heads, ContextGroup& group) {
   const Variable packed = autograd::autocast(autograd::CastClass::lower, given);
-  const autograd::Operation operation("ring_attention", {packed});
+  const autograd::Function operation("ring_attention", {packed});
   check(packed.shape(), heads);
   const Tensor x = packed.value().contiguous();
   const AttentionResult result = Ring(x, heads, group).attend();

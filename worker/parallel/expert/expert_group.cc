@@ -4,7 +4,7 @@
 #include <functional>
 #include <numeric>
 
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/tensor/shape_only.h"
 
@@ -58,7 +58,7 @@ using Move = Tensor (ExpertGroup::*)(const Tensor&, const ExpertRoutes&);
 // A leaf that requires a gradient makes the backward pass communicate at a rank whose rows require none.
 Variable moved(const char* name, const Variable& rows, const ExpertRoutes& routes, ExpertGroup& group, Move forth,
                Move back) {
-  const autograd::Operation operation(name, {rows, Variable(Tensor::zeros({1}), true)});
+  const autograd::Function operation(name, {rows, Variable(Tensor::zeros({1}), true)});
   return operation.record((group.*forth)(rows.value(), routes), {}, [&group, routes, back](autograd::Backward& pass) {
     Tensor gradient = (group.*back)(pass.grad(), routes);
     if (pass.wants(0)) pass.add(0, std::move(gradient));

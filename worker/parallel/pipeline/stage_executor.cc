@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 
 namespace ddprun::pipeline {
 namespace {
 
 // Returns the input as an operation's result: autocast takes leaves for weights, and would keep a copy.
 Variable as_result(const Variable& input) {
-  const autograd::Operation operation("receive", {input});
+  const autograd::Function operation("receive", {input});
   return operation.record(input.value(), {}, [](autograd::Backward& pass) { pass.add(0, pass.dense_grad()); });
 }
 

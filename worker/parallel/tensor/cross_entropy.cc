@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 #include "worker/tensor/shape_only.h"
 
@@ -114,7 +114,7 @@ void check(const Variable& scores, const Tensor& targets) {
 Variable vocabulary_parallel_cross_entropy(const Variable& given, const Tensor& given_targets, TensorGroup& group,
                                            std::int64_t ignore_index) {
   const Variable scores = autograd::autocast(autograd::CastClass::float32, given);
-  const autograd::Operation operation("vocabulary_parallel_cross_entropy", {scores}, {given_targets});
+  const autograd::Function operation("vocabulary_parallel_cross_entropy", {scores}, {given_targets});
   check(scores, given_targets);
   const Tensor x = scores.value().contiguous();
   const Tensor targets = own_targets(given_targets, x.size(1), group, ignore_index);

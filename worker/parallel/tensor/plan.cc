@@ -60,11 +60,11 @@ TensorPlan plan_of_numbered_layers(nn::Module&) {
   return {{"4", TensorStyle::column}, {"6", TensorStyle::row}};
 }
 
-struct Row {
+struct PlanEntry {
   std::string_view model;
   TensorPlan (*plan)(nn::Module&);
 };
-constexpr Row rows[] = {
+constexpr PlanEntry rows[] = {
     {"cnn", plan_of_layers},
     {"cnn_bn", plan_of_layers},
     {"conv_net", plan_of_layers},
@@ -77,7 +77,7 @@ constexpr Row rows[] = {
 }  // namespace
 
 TensorPlan tensor_plan(std::string_view model_name, nn::Module& model, Undivided undivided) {
-  const auto row = std::ranges::find(rows, model_name, &Row::model);
+  const auto row = std::ranges::find(rows, model_name, &PlanEntry::model);
   TensorPlan plan = row == std::end(rows) ? TensorPlan() : row->plan(model);
   if (plan.empty()) throw make_error(Errc::usage, "model {} has no layers that tensor parallelism divides", model_name);
   if (undivided == Undivided::positions) {

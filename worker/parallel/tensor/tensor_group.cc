@@ -1,7 +1,7 @@
 #include "worker/parallel/tensor/tensor_group.h"
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/parallel/slicing.h"
 
@@ -12,10 +12,10 @@ constexpr Slicing positions{.dim = 1};
 
 }  // namespace
 
-template <class Operation>
-void TensorGroup::run(std::size_t bytes, Operation operation) {
+template <class Collective>
+void TensorGroup::run(std::size_t bytes, Collective collective) {
   const auto start = std::chrono::steady_clock::now();
-  operation();
+  collective();
   waited_ += std::chrono::steady_clock::now() - start;
   bytes_ += bytes;
 }
@@ -67,37 +67,37 @@ void TensorGroup::reduce(std::vector<double>& values, ReduceOp op) {
 }
 
 Variable copy_to_group(const Variable& input, TensorGroup& group) {
-  const autograd::Operation operation("copy_to_group", {input});
+  const autograd::Function operation("copy_to_group", {input});
   return operation.record(input.value(), {},
                           [&group](autograd::Backward& pass) { pass.add(0, group.sum(pass.grad())); });
 }
 
 Variable reduce_from_group(const Variable& input, TensorGroup& group) {
-  const autograd::Operation operation("reduce_from_group", {input});
+  const autograd::Function operation("reduce_from_group", {input});
   return operation.record(group.sum(input.value()), {},
                           [](autograd::Backward& pass) { pass.add(0, pass.dense_grad()); });
 }
 
 Variable gather_from_sequence(const Variable& input, TensorGroup& group) {
-  const autograd::Operation operation("gather_from_sequence", {input});
+  const autograd::Function operation("gather_from_sequence", {input});
   return operation.record(group.gather_positions(input.value()), {},
                           [&group](autograd::Backward& pass) { pass.add(0, group.sum_positions(pass.grad())); });
 }
 
 Variable reduce_to_sequence(const Variable& input, TensorGroup& group) {
-  const autograd::Operation operation("reduce_to_sequence", {input});
+  const autograd::Function operation("reduce_to_sequence", {input});
   return operation.record(group.sum_positions(input.value()), {},
                           [&group](autograd::Backward& pass) { pass.add(0, group.gather_positions(pass.grad())); });
 }
 
 Variable all_positions(const Variable& input, TensorGroup& group) {
-  const autograd::Operation operation("all_positions", {input});
+  const autograd::Function operation("all_positions", {input});
   return operation.record(group.gather_positions(input.value()), {},
                           [&group](autograd::Backward& pass) { pass.add(0, group.own_positions(pass.grad())); });
 }
 
 Variable own_positions(const Variable& input, TensorGroup& group) {
-  const autograd::Operation operation("own_positions", {input});
+  const autograd::Function operation("own_positions", {input});
   return operation.record(group.own_positions(input.value()), {},
                           [&group](autograd::Backward& pass) { pass.add(0, group.gather_positions(pass.grad())); });
 }

@@ -34,8 +34,8 @@ class TensorGroup {
   std::chrono::nanoseconds waited() const { return waited_; }
 
  private:
-  template <class Operation>
-  void run(std::size_t bytes, Operation operation);
+  template <class Collective>
+  void run(std::size_t bytes, Collective collective);
 
   ProcessGroup& group_;
   std::uint64_t bytes_ = 0;

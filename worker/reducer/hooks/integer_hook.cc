@@ -115,7 +115,7 @@ class IntegerHook final : public CommHook {
   }
 
  private:
-  struct Plan {
+  struct CodePlan {
     std::vector<Part> parts;  // by rank
     Counts code_counts;       // by rank: bytes of its part's code
     Counts received_counts;   // by rank: bytes of the code of this rank's part, each time
@@ -129,8 +129,8 @@ class IntegerHook final : public CommHook {
 
   bool feeds_back() const { return form_ == IntegerForm::bits4 || form_ == IntegerForm::bits1; }
 
-  Plan plan_of(const GradBucket& bucket) const {
-    Plan plan;
+  CodePlan plan_of(const GradBucket& bucket) const {
+    CodePlan plan;
     const auto ranks = static_cast<std::size_t>(group_.size());
     plan.parts = divide(bucket, ranks, form_);
     for (const auto& part : plan.parts) {
@@ -149,7 +149,7 @@ class IntegerHook final : public CommHook {
 
   std::size_t own_rank() const { return static_cast<std::size_t>(group_.rank()); }
 
-  void encode_parts(const Plan& plan) const {
+  void encode_parts(const CodePlan& plan) const {
     auto* code = plan.codes.data();
     for (std::size_t r = 0; r < plan.parts.size(); ++r) {
       code_.encode(plan.parts[r].pieces, scratch_.data() + plan.parts[r].offset, code);
@@ -157,7 +157,7 @@ class IntegerHook final : public CommHook {
     }
   }
 
-  WorkPtr gather_averages(Plan& plan) {
+  WorkPtr gather_averages(CodePlan& plan) {
     const auto& part = plan.parts[own_rank()];
     auto* sums = scratch_.data();
     std::fill_n(sums, part.count, 0.0f);
@@ -172,14 +172,14 @@ class IntegerHook final : public CommHook {
   }
 
   // Notes what the codes leave out of the scratch; nothing of values that are not finite.
-  void record_error_of_parts(Plan& plan) {
+  void record_error_of_parts(CodePlan& plan) {
     if (!feeds_back()) return;
     decode_parts(plan, decoded_.data());
     for (std::size_t i = 0; i < plan.error.size(); ++i) plan.error[i] = left_out(scratch_[i], decoded_[i]);
   }
 
   // Does the same for the average, which counts for as many ranks as there are: each adds its error to a sum.
-  void record_error_of_average(Plan& plan, const Part& part, const float* average) {
+  void record_error_of_average(CodePlan& plan, const Part& part, const float* average) {
     if (!feeds_back()) return;
     code_.decode(part.pieces, plan.average.data(), decoded_.data());
     const auto ranks = static_cast<float>(group_.size());
@@ -192,7 +192,7 @@ class IntegerHook final : public CommHook {
     return std::isfinite(error) ? error : 0;
   }
 
-  void decode_parts(const Plan& plan, float* values) const {
+  void decode_parts(const CodePlan& plan, float* values) const {
     const auto* code = plan.codes.data();
     for (std::size_t r = 0; r < plan.parts.size(); ++r) {
       code_.decode(plan.parts[r].pieces, code, values + plan.parts[r].offset);
@@ -203,9 +203,9 @@ class IntegerHook final : public CommHook {
   const IntegerForm form_;
   const IntegerCode code_;
   ProcessGroup& group_;
-  std::vector<Plan> plans_;     // by bucket
-  std::vector<float> scratch_;  // has the size of the largest bucket
-  std::vector<float> decoded_;  // the same, with error feedback
+  std::vector<CodePlan> plans_;  // by bucket
+  std::vector<float> scratch_;   // has the size of the largest bucket
+  std::vector<float> decoded_;   // the same, with error feedback
   BucketStages stages_;
 };
 

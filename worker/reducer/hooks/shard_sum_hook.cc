@@ -105,12 +105,12 @@ WorkPtr ShardSumHook::exchange(std::size_t bucket) {
 }
 
 // Gives this rank's part of the sum to all ranks.
-WorkPtr ShardSumHook::gather(Plan& plan) {
+WorkPtr ShardSumHook::gather(SumPlan& plan) {
   const auto part = plan.parts[static_cast<std::size_t>(group_.rank())];
   return group_.allgatherv(Span{sum_received(plan), part, DType::float32}, plan.bucket, plan.parts);
 }
 
-float* ShardSumHook::sum_received(const Plan& plan) const {
+float* ShardSumHook::sum_received(const SumPlan& plan) const {
   const auto part = plan.parts[static_cast<std::size_t>(group_.rank())];
   std::vector<SubtreeSum> sums;
   float* at = plan.received.as<float>().data();

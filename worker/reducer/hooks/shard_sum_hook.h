@@ -43,7 +43,7 @@ class ShardSumHook final : public CommHook {
   void cancel() override { stages_.cancel(); }
 
  private:
-  struct Plan {
+  struct SumPlan {
     Span bucket;
     Counts parts;               // by rank: the elements of its part
     RegisteredBuffer sent;      // by rank: its part of each of this rank's sums
@@ -52,8 +52,8 @@ class ShardSumHook final : public CommHook {
 
   std::vector<std::vector<Subtree>> held_by_ranks();
   WorkPtr exchange(std::size_t bucket);
-  WorkPtr gather(Plan& plan);
-  float* sum_received(const Plan& plan) const;
+  WorkPtr gather(SumPlan& plan);
+  float* sum_received(const SumPlan& plan) const;
 
   const int shards_;
   ShardGradients& gradients_;
@@ -61,7 +61,7 @@ class ShardSumHook final : public CommHook {
   bool is_first_step_ = true;
   bool adds_shard_ = false;                     // whether the reduced pass is one of a shard
   std::vector<std::vector<Subtree>> subtrees_;  // by rank: those of its sums
-  std::vector<Plan> plans_;                     // by bucket
+  std::vector<SumPlan> plans_;                  // by bucket
   BucketStages stages_;
 };
 

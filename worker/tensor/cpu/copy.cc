@@ -34,13 +34,13 @@ T* at(Tensor& tensor, std::int64_t offset) {
   return static_cast<T*>(tensor.raw()) + offset;
 }
 
-struct Row {
+struct RowCopy {
   std::int64_t from, to;  // offsets
   std::int64_t count;
   std::int64_t from_step, to_step;
 };
 
-void convert_row(const Tensor& from, Tensor& to, const Row& row) {
+void convert_row(const Tensor& from, Tensor& to, const RowCopy& row) {
   std::array<double, block> buffer;
   for (std::int64_t start = 0; start < row.count; start += block) {
     const std::int64_t count = std::min(block, row.count - start);
@@ -55,7 +55,7 @@ void convert_row(const Tensor& from, Tensor& to, const Row& row) {
 
 // Copies elements of so many bytes, whatever they mean.
 template <class Word>
-void move_row(const Tensor& from, Tensor& to, const Row& row) {
+void move_row(const Tensor& from, Tensor& to, const RowCopy& row) {
   const Word* source = at<Word>(from, row.from);
   Word* target = at<Word>(to, row.to);
   if (row.from_step == 1 && row.to_step == 1) {
@@ -71,7 +71,7 @@ DDPRUN_VECTORIZED void cast_row(std::int64_t count, const From* from, To* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(static_cast<float>(from[i]));
 }
 template <class Half>
-void cast(const Tensor& from, Tensor& to, const Row& row) {
+void cast(const Tensor& from, Tensor& to, const RowCopy& row) {
   if (from.dtype() == DType::float32)
     cast_row(row.count, at<float>(from, row.from), at<Half>(to, row.to));
   else
@@ -82,7 +82,7 @@ bool is_cast(const Tensor& from, const Tensor& to, DType half) {
          (to.dtype() == half && from.dtype() == DType::float32);
 }
 // Converts neighbouring elements; returns whether there is a conversion for these types.
-bool cast_in_mixed_precision(const Tensor& from, Tensor& to, const Row& row) {
+bool cast_in_mixed_precision(const Tensor& from, Tensor& to, const RowCopy& row) {
   if (row.from_step != 1 || row.to_step != 1) return false;
   if (is_cast(from, to, DType::bfloat16))
     cast<BFloat16>(from, to, row);
@@ -93,7 +93,7 @@ bool cast_in_mixed_precision(const Tensor& from, Tensor& to, const Row& row) {
   return true;
 }
 
-void copy_row(const Tensor& from, Tensor& to, const Row& row) {
+void copy_row(const Tensor& from, Tensor& to, const RowCopy& row) {
   if (from.dtype() != to.dtype()) {
     if (!cast_in_mixed_precision(from, to, row)) convert_row(from, to, row);
     return;

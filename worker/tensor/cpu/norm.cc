@@ -233,12 +233,12 @@ NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int6
 // --- layer, group and RMS normalization: statistics of a row of channels * inner values
 
 template <class T>
-struct Row {
+struct RowStatistics {
   T mean, inverse;
 };
 
 template <class T>
-DDPRUN_VECTORIZED Row<T> row_statistics(std::int64_t count, const T* x, bool centred, double eps) {
+DDPRUN_VECTORIZED RowStatistics<T> row_statistics(std::int64_t count, const T* x, bool centred, double eps) {
   const T n = static_cast<T>(count);
   const T mean = centred ? lane_sum<T>(
                                count, [x](std::int64_t i) __attribute__((always_inline)) { return x[i]; }) /
@@ -255,7 +255,8 @@ DDPRUN_VECTORIZED Row<T> row_statistics(std::int64_t count, const T* x, bool cen
 
 // weight and bias: those of this row's channels, or null.
 template <class T>
-DDPRUN_VECTORIZED void normalize_row(const Axis& axis, const T* x, Row<T> row, const T* weight, const T* bias, T* y) {
+DDPRUN_VECTORIZED void normalize_row(const Axis& axis, const T* x, RowStatistics<T> row, const T* weight, const T* bias,
+                                     T* y) {
   if (axis.inner == 1 && weight != nullptr && bias != nullptr) {
     for (std::int64_t c = 0; c < axis.n; ++c) y[c] = (x[c] - row.mean) * row.inverse * weight[c] + bias[c];
     return;
@@ -270,7 +271,7 @@ DDPRUN_VECTORIZED void normalize_row(const Axis& axis, const T* x, Row<T> row, c
 // With h = (x - mean) inverse over the n values of a row and g = grad weight:
 // d x = inverse (g - mean(g) - h mean(g h)), the middle term only where the mean was subtracted.
 template <class T>
-DDPRUN_VECTORIZED void row_backward(const Axis& axis, const T* x, const T* grad, Row<T> row, bool centred,
+DDPRUN_VECTORIZED void row_backward(const Axis& axis, const T* x, const T* grad, RowStatistics<T> row, bool centred,
                                     const T* weight, T* scaled, T* x_grad, T* weight_grad, T* bias_grad) {
   const std::int64_t count = axis.n * axis.inner;
   if (axis.inner == 1 && weight != nullptr) {
@@ -328,7 +329,7 @@ Tensor group_norm(const Tensor& x, const Axis& axis, bool centred, double eps, c
   visit_wide(x.dtype(), [&]<class T>() {
     for (std::int64_t r = 0; r < axis.outer; ++r) {
       const T* from = x.data<T>() + r * count;
-      const Row<T> row = row_statistics(count, from, centred, eps);
+      const RowStatistics<T> row = row_statistics(count, from, centred, eps);
       statistics.mean.data<T>()[r] = row.mean;
       statistics.inverse.data<T>()[r] = row.inverse;
       const std::int64_t channel = first_channel(r, axis, weight.defined() ? weight : bias);
@@ -352,7 +353,7 @@ NormGradients group_norm_backward(const Tensor& x, const Tensor& grad, const Axi
   visit_wide(x.dtype(), [&]<class T>() {
     std::vector<T> scaled(static_cast<std::size_t>(count));
     for (std::int64_t r = 0; r < axis.outer; ++r) {
-      const Row<T> row{statistics.mean.data<T>()[r], statistics.inverse.data<T>()[r]};
+      const RowStatistics<T> row{statistics.mean.data<T>()[r], statistics.inverse.data<T>()[r]};
       const std::int64_t channel = first_channel(r, axis, weight);
       row_backward<T>(axis, x.data<T>() + r * count, grad.data<T>() + r * count, row, centred,
                       at_channel<T>(weight, channel), scaled.data(), out.x.data<T>() + r * count,

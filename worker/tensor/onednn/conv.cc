@@ -155,9 +155,10 @@ dnnl::convolution_backward_weights::primitive_desc make_backward_weight(const Si
 }
 
 // A primitive with its operands: ours are row-major, a reorder converts where the primitive chose a blocked layout.
-class Plan {
+class BoundPrimitive {
  public:
-  Plan(const dnnl::engine& engine, const dnnl::primitive& primitive) : engine_(engine), primitive_(primitive) {}
+  BoundPrimitive(const dnnl::engine& engine, const dnnl::primitive& primitive)
+      : engine_(engine), primitive_(primitive) {}
 
   void input(int name, const memory::desc& ours, const memory::desc& theirs) { add(name, ours, theirs, false); }
   void output(int name, const memory::desc& ours, const memory::desc& theirs) { add(name, ours, theirs, true); }
@@ -205,7 +206,7 @@ enum class Kind { forward, forward_bias, backward_input, backward_weight };
 // A thread's engine, stream and plans, for one number of oneDNN's threads.
 class Context {
  public:
-  Plan& plan(Kind kind, const ConvGeometry& geometry, DType dtype, ImageBlocks blocks) {
+  BoundPrimitive& plan(Kind kind, const ConvGeometry& geometry, DType dtype, ImageBlocks blocks) {
     return plans_.get({kind, geometry, dtype, blocks.x, blocks.y}, [&] {
       return make(kind, {geometry, dtype}, blocks);
     });
@@ -220,7 +221,7 @@ class Context {
   dnnl::stream& stream() { return stream_; }
 
  private:
-  Plan make(Kind kind, const Sizes& sizes, ImageBlocks blocks) const {
+  BoundPrimitive make(Kind kind, const Sizes& sizes, ImageBlocks blocks) const {
     switch (kind) {
       case Kind::forward:
         return forward(sizes, blocks, false);
@@ -234,9 +235,9 @@ class Context {
     return backward_weight(sizes, blocks);
   }
 
-  Plan forward(const Sizes& s, ImageBlocks blocks, bool bias) const {
+  BoundPrimitive forward(const Sizes& s, ImageBlocks blocks, bool bias) const {
     const auto desc = make_forward(s, bias, engine_);
-    Plan plan(engine_, dnnl::convolution_forward(desc));
+    BoundPrimitive plan(engine_, dnnl::convolution_forward(desc));
     plan.input(DNNL_ARG_SRC, s.image(s.x, blocks.x), desc.src_desc());
     plan.input(DNNL_ARG_WEIGHTS, s.weights(), desc.weights_desc());
     plan.output(DNNL_ARG_DST, s.image(s.y, blocks.y), desc.dst_desc());
@@ -244,18 +245,18 @@ class Context {
     return plan;
   }
 
-  Plan backward_input(const Sizes& s, ImageBlocks blocks) const {
+  BoundPrimitive backward_input(const Sizes& s, ImageBlocks blocks) const {
     const auto desc = make_backward_input(s, engine_);
-    Plan plan(engine_, dnnl::convolution_backward_data(desc));
+    BoundPrimitive plan(engine_, dnnl::convolution_backward_data(desc));
     plan.input(DNNL_ARG_DIFF_DST, s.image(s.y, blocks.y), desc.diff_dst_desc());
     plan.input(DNNL_ARG_WEIGHTS, s.weights(), desc.weights_desc());
     plan.output(DNNL_ARG_DIFF_SRC, s.image(s.x, blocks.x), desc.diff_src_desc());
     return plan;
   }
 
-  Plan backward_weight(const Sizes& s, ImageBlocks blocks) const {
+  BoundPrimitive backward_weight(const Sizes& s, ImageBlocks blocks) const {
     const auto desc = make_backward_weight(s, engine_);
-    Plan plan(engine_, dnnl::convolution_backward_weights(desc));
+    BoundPrimitive plan(engine_, dnnl::convolution_backward_weights(desc));
     plan.input(DNNL_ARG_SRC, s.image(s.x, blocks.x), desc.src_desc());
     plan.input(DNNL_ARG_DIFF_DST, s.image(s.y, blocks.y), desc.diff_dst_desc());
     plan.output(DNNL_ARG_DIFF_WEIGHTS, s.weight_gradient(), desc.diff_weights_desc());
@@ -264,7 +265,7 @@ class Context {
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  BoundedCache<std::tuple<Kind, ConvGeometry, DType, std::int64_t, std::int64_t>, Plan> plans_;
+  BoundedCache<std::tuple<Kind, ConvGeometry, DType, std::int64_t, std::int64_t>, BoundPrimitive> plans_;
   BoundedCache<std::tuple<ConvGeometry, DType>, ImageBlocks> preferred_;
 };
 

@@ -37,10 +37,10 @@ dnnl::convolution_forward::primitive_desc make_convolution(const ConvGeometry& g
 }
 
 // A primitive with its operands.
-class Plan {
+class Int8ConvPrimitive {
  public:
-  Plan(const ConvGeometry& geometry, const dnnl::engine& engine)
-      : Plan(geometry, make_convolution(geometry, engine), engine) {}
+  Int8ConvPrimitive(const ConvGeometry& geometry, const dnnl::engine& engine)
+      : Int8ConvPrimitive(geometry, make_convolution(geometry, engine), engine) {}
 
   void run(dnnl::stream& stream, const std::uint8_t* x, const std::int8_t* weight, std::int32_t* y) {
     x_.set_data_handle(const_cast<std::uint8_t*>(x));
@@ -52,7 +52,8 @@ class Plan {
   }
 
  private:
-  Plan(const ConvGeometry& geometry, const dnnl::convolution_forward::primitive_desc& desc, const dnnl::engine& engine)
+  Int8ConvPrimitive(const ConvGeometry& geometry, const dnnl::convolution_forward::primitive_desc& desc,
+                    const dnnl::engine& engine)
       : convolution_(desc),
         x_(desc.src_desc(), engine, nullptr),
         weight_(weight_desc(geometry), engine, nullptr),
@@ -69,7 +70,7 @@ class Plan {
 struct Context {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  BoundedCache<ConvGeometry, Plan> plans;
+  BoundedCache<ConvGeometry, Int8ConvPrimitive> plans;
 };
 
 }  // namespace
@@ -77,7 +78,8 @@ struct Context {
 void convolve(const ConvGeometry& geometry, const std::uint8_t* x, const std::int8_t* weight, std::int32_t* y) {
   try {
     auto& context = context_for_threads<Context>();
-    context.plans.get(geometry, [&] { return Plan(geometry, context.engine); }).run(context.stream, x, weight, y);
+    context.plans.get(geometry, [&] { return Int8ConvPrimitive(geometry, context.engine); })
+        .run(context.stream, x, weight, y);
   } catch (const dnnl::error& error) {
     throw make_error(Errc::internal, "oneDNN: int8 convolution of {} channels by {} of {} x {}: {}",
                      geometry.in_channels, geometry.out_channels, geometry.kernel_h, geometry.kernel_w, error.what());

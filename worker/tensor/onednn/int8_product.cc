@@ -27,9 +27,10 @@ dnnl::matmul::primitive_desc make_matmul(const Int8Product& p, const dnnl::engin
 }
 
 // A primitive with its operands.
-class Plan {
+class Int8ProductPrimitive {
  public:
-  Plan(const Int8Product& product, const dnnl::engine& engine) : Plan(make_matmul(product, engine), engine) {}
+  Int8ProductPrimitive(const Int8Product& product, const dnnl::engine& engine)
+      : Int8ProductPrimitive(make_matmul(product, engine), engine) {}
 
   void run(dnnl::stream& stream, const std::uint8_t* a, const std::int8_t* b, std::int32_t* out) {
     a_.set_data_handle(const_cast<std::uint8_t*>(a));
@@ -40,7 +41,7 @@ class Plan {
   }
 
  private:
-  Plan(const dnnl::matmul::primitive_desc& desc, const dnnl::engine& engine)
+  Int8ProductPrimitive(const dnnl::matmul::primitive_desc& desc, const dnnl::engine& engine)
       : matmul_(desc),
         a_(desc.src_desc(), engine, nullptr),
         b_(desc.weights_desc(), engine, nullptr),
@@ -53,15 +54,15 @@ class Plan {
 // A thread's engine, stream and plans, for one number of oneDNN's threads.
 class Context {
  public:
-  Plan& plan(const Int8Product& product) {
-    return plans_.get(product, [&] { return Plan(product, engine_); });
+  Int8ProductPrimitive& plan(const Int8Product& product) {
+    return plans_.get(product, [&] { return Int8ProductPrimitive(product, engine_); });
   }
   dnnl::stream& stream() { return stream_; }
 
  private:
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  BoundedCache<Int8Product, Plan> plans_;
+  BoundedCache<Int8Product, Int8ProductPrimitive> plans_;
 };
 
 }  // namespace

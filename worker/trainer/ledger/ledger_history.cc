@@ -88,7 +88,7 @@ void LedgerHistory::add_file(std::string_view file, std::string_view text) {
 }
 
 void LedgerHistory::add(std::string_view file, const LedgerSession& session) {
-  const auto [found, is_new] = sessions_.emplace(session.id, Session{session, {}});
+  const auto [found, is_new] = sessions_.emplace(session.id, SessionRecord{session, {}});
   if (!is_new && found->second.begin != session)
     contradictions_.push_back(fmt::format("{}: session {} begins otherwise than in another file", file, session.id));
 }
@@ -107,8 +107,8 @@ void LedgerHistory::add(std::string_view file, const LedgerStep& step) {
 }
 
 // Returns the sessions from the first one on.
-std::vector<const LedgerHistory::Session*> LedgerHistory::lineage(const std::string& last) const {
-  std::vector<const Session*> all;
+std::vector<const LedgerHistory::SessionRecord*> LedgerHistory::lineage(const std::string& last) const {
+  std::vector<const SessionRecord*> all;
   std::set<std::string> seen;
   for (auto at = sessions_.find(last); at != sessions_.end() && seen.insert(at->first).second;
        at = sessions_.find(at->second.begin.parent))
@@ -138,7 +138,7 @@ std::string LedgerHistory::last_session(std::vector<std::string>& problems) cons
 
 // Returns the steps that led to the last session's weights. A session repeats the events after the step from which it
 // goes on, so it may have that step, too.
-LedgerHistory::Committed LedgerHistory::committed(const std::vector<const Session*>& lineage,
+LedgerHistory::Committed LedgerHistory::committed(const std::vector<const SessionRecord*>& lineage,
                                                   std::vector<std::string>& problems) {
   Committed all;
   for (const auto* session : lineage) {

@@ -37,7 +37,7 @@ class LedgerHistory {
   LedgerVerdict verify() const;
 
  private:
-  struct Session {
+  struct SessionRecord {
     LedgerSession begin;
     std::map<std::int64_t, LedgerStep> steps;
   };
@@ -50,12 +50,12 @@ class LedgerHistory {
 
   void add(std::string_view file, const LedgerSession& session);
   void add(std::string_view file, const LedgerStep& step);
-  std::vector<const Session*> lineage(const std::string& last) const;
+  std::vector<const SessionRecord*> lineage(const std::string& last) const;
   std::string last_session(std::vector<std::string>& problems) const;
-  static Committed committed(const std::vector<const Session*>& lineage, std::vector<std::string>& problems);
+  static Committed committed(const std::vector<const SessionRecord*>& lineage, std::vector<std::string>& problems);
   std::int64_t steps_made() const;
 
-  std::map<std::string, Session> sessions_;
+  std::map<std::string, SessionRecord> sessions_;
   std::vector<std::string> ends_;  // the last session of each file that has one
   std::vector<std::string> contradictions_;
 };

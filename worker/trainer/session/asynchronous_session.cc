@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/elementwise.h"
 #include "worker/data/distributed_sampler.h"
 #include "worker/data/loader.h"

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/autograd/ops/conv.h"
 #include "worker/tensor/onednn/threads.h"
 #include "worker/trainer/config/train_config.h"

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/nn/loss_factor_scope.h"
 #include "worker/nn/random_scope.h"
 #include "worker/trainer/session/step_runner.h"

@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 #include "worker/nn/layers.h"
 #include "worker/parallel/sharding/sharded_state.h"
 #include "worker/parallel/tensor/layers.h"

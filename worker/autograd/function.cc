@@ -1,4 +1,4 @@
-#include "worker/autograd/operation.h"
+#include "worker/autograd/function.h"
 
 #include <functional>
 #include <string>
@@ -59,7 +59,7 @@ bool any_requires_grad(const std::vector<Variable>& inputs) {
 
 }  // namespace
 
-Operation::Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
+Function::Function(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
     : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
   check_interruption();
   record_inputs(name, inputs_);
@@ -69,7 +69,7 @@ Operation::Operation(const char* name, std::initializer_list<Variable> inputs, s
   if (observer) begin_observation();
 }
 
-Operation::Operation(const char* name, std::vector<Variable> inputs)
+Function::Function(const char* name, std::vector<Variable> inputs)
     : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
   check_interruption();
   record_inputs(name, inputs_);
@@ -79,21 +79,21 @@ Operation::Operation(const char* name, std::vector<Variable> inputs)
 }
 
 // Called after all that the constructor can throw: only then is there a destructor that ends it.
-void Operation::begin_observation() {
+void Function::begin_observation() {
   observer_ = observer;
   observer_->forward_begins(name_);
 }
 
-void Operation::end_observation() {
+void Function::end_observation() {
   observer_->forward_ends();
 }
 
-bool Operation::needs_value() const {
+bool Function::needs_value() const {
   is_product_ = true;
   return record_product();
 }
 
-Variable Operation::record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const {
+Variable Function::record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const {
   if (anomaly) check_finite(value, describe_operation(name_, current_scope()), "its result");
   record_saved(is_product_, value, saved);
   Variable result(std::move(value));

@@ -15,7 +15,7 @@
 // The way to put an operation on the tape: all of autograd/ops, and a user's own. An example, y = x^3:
 //
 //   Variable cube(const Variable& x) {
-//     const autograd::Operation operation("cube", {x});
+//     const autograd::Function operation("cube", {x});
 //     const Tensor& v = x.value();
 //     Tensor y = kernels::multiply(kernels::multiply(v, v), v);
 //     return operation.record(y, {v}, [](autograd::Backward& pass) {
@@ -84,18 +84,18 @@ void add_computed(Backward& pass, std::size_t input, const Shape& shape, Compute
 using BackwardFunction = std::function<void(Backward&)>;
 
 // One call of an operation, made before its result is computed.
-class Operation {
+class Function {
  public:
   // name: a string that lives for ever. Undefined inputs are allowed. Throws Errc::mismatch, naming both devices and
   // the module, if the inputs, or others, the operands that have no gradients, lie on different ones; Errc::usage if
   // one is absent (Storage::is_present()).
-  Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others = {});
-  Operation(const char* name, std::vector<Variable> inputs);
-  ~Operation() {
+  Function(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others = {});
+  Function(const char* name, std::vector<Variable> inputs);
+  ~Function() {
     if (observer_) end_observation();
   }
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
+  Function(const Function&) = delete;
+  Function& operator=(const Function&) = delete;
 
   const char* name() const { return name_; }
   // Returns whether record() will record: an operation can do less work otherwise.
