@@ -76,7 +76,7 @@ void StoreAcceptor::accept_ready() {
   for (int i = 0; i < accepts_per_turn; ++i) {
     if (!handlers_.has_room()) return;
     sockaddr_storage peer{};
-    auto fd = accept_without_options(listener_.native_handle(), peer);
+    auto fd = accept_from(listener_.native_handle(), peer);
     const int cause = fd ? 0 : errno;
     if (fd) {
       failing_since_.reset();

@@ -91,12 +91,6 @@ std::optional<std::string> StoreState::find(std::string_view key) const {
   return value == values_.end() ? std::nullopt : std::optional(value->second);
 }
 
-std::size_t StoreState::registrations() const {
-  std::size_t count = 0;
-  for (const auto& [key, waiters] : waiters_) count += waiters.size();
-  return count;
-}
-
 // Values
 
 void StoreState::on(ConnectionId, const SetRequest& r, Replies& replies) {

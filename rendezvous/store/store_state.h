@@ -61,9 +61,6 @@ class StoreState {
   std::optional<std::string> find(std::string_view key) const;
 
   std::size_t num_keys() const { return values_.size(); }
-  // The connections with a pending wait or a last will, and the registered waits; tests check by them for leaked state.
-  std::size_t client_count() const { return clients_.size(); }
-  std::size_t registrations() const;
 
  private:
   struct Hash {

@@ -142,16 +142,9 @@ void defer_accept(int listener) {
   set_option(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, 1);
 }
 
-UniqueFd accept_without_options(int listener, sockaddr_storage& peer) {
+UniqueFd accept_from(int listener, sockaddr_storage& peer) {
   socklen_t size = sizeof peer;
   return UniqueFd(::accept4(listener, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
-}
-
-UniqueFd accept_from(int listener) {
-  sockaddr_storage peer{};
-  auto fd = accept_without_options(listener, peer);
-  if (fd) set_connection_options(fd.get());
-  return fd;
 }
 
 void ShutdownOnStop::Break::operator()() const noexcept {

@@ -23,11 +23,9 @@ SocketAddress local_address(int fd);
 // no IPv6. Throws Errc::io naming the address.
 UniqueFd listen_on(const std::string& host, std::uint16_t port);
 
-// Accepts the next connection, non-blocking; returns an empty one with errno set on failure.
-UniqueFd accept_from(int listener);
-// Does what accept_from() does without setting the options of a connection, which takes some system calls. peer becomes
-// the client's address, for describe().
-UniqueFd accept_without_options(int listener, sockaddr_storage& peer);
+// Accepts the next connection, non-blocking; returns an empty one with errno set on failure. peer becomes the client's
+// address, for describe(). The options of a connection, which take some system calls, are not set.
+UniqueFd accept_from(int listener, sockaddr_storage& peer);
 SocketAddress describe(const sockaddr_storage& address);
 void set_connection_options(int fd);
 // Has the kernel hold back a connection until its first bytes are here, or for a second: a silent client costs the

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "rendezvous/store/tcp_socket.h"
+#include "tests/support/accept.h"
 
 namespace ddprun::bench {
 namespace {
@@ -53,7 +54,7 @@ void EchoServer::serve() {
       if (fd == stop_.get()) return;
       if (fd != listener_.get()) {
         if (!echo(fd)) clients.erase(fd);
-      } else if (auto client = rendezvous::accept_from(fd)) {
+      } else if (auto client = testing::accept_next(fd)) {
         watch(epoll.get(), client.get());
         const int number = client.get();
         clients.emplace(number, std::move(client));

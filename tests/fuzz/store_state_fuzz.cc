@@ -40,7 +40,7 @@ class Conversation {
   }
   void finish() {
     for (std::size_t sender = 0; sender < connections; ++sender) end(sender);
-    require(state_.registrations() == 0 && state_.client_count() == 0);
+    for (std::size_t sender = 0; sender < connections; ++sender) require(!state_.is_waiting(sender));
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "worker/autograd/function.h"
 #include "worker/tensor/kernels.h"
 #include "tests/support/numerics.h"
+#include "tests/support/saved_tensors.h"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -151,7 +152,7 @@ TEST_CASE("every operation saves as many tensors as its row says") {
     INFO(row.name);
     std::vector<Variable> variables;
     for (const Tensor& input : inputs_of(row, DType::float32)) variables.emplace_back(input, true);
-    CHECK(autograd::saved_tensors(row.function(variables)).size() == row.saved);
+    CHECK(testing::saved_tensors(row.function(variables)).size() == row.saved);
   }
 }
 

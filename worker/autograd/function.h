@@ -121,9 +121,6 @@ class Function {
 // Declares that the operation that made this result calls grad_in() with this type: add() may give it a copy, too.
 void reads_gradient_in(const Variable& result, DType dtype);
 
-// Returns what the operation that made this result keeps for the backward pass.
-const std::vector<Tensor>& saved_tensors(const Variable& result);
-
 // While one exists on a thread, counts what operations there keep for the backward pass, in bytes by the path of the
 // module that saves them first. Parameters do not count. Meant for one forward pass: memory that is freed and allocated
 // again is not counted again.

@@ -72,12 +72,6 @@ void reads_gradient_in(const Variable& result, DType dtype) {
   if (const Edge edge = Access::edge(result); edge.node) edge.node->copy_dtype = dtype;
 }
 
-const std::vector<Tensor>& saved_tensors(const Variable& result) {
-  static const std::vector<Tensor> none;
-  const Edge edge = Access::edge(result);
-  return edge.node ? edge.node->saved : none;
-}
-
 void VariableNode::clear_if_pending() {
   if (!clear_pending) return;  // written only when set: several threads may read a gradient
   clear_pending = false;

@@ -2,6 +2,7 @@
 
 #include "worker/autograd/function.h"
 #include "tests/support/numerics.h"
+#include "tests/support/saved_tensors.h"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -15,7 +16,7 @@ Variable parameter(Shape shape, std::uint64_t seed) {
 
 // Returns the weight that a matrix product has saved.
 const void* weight_used_by(const Variable& product) {
-  return autograd::saved_tensors(product)[1].raw();
+  return testing::saved_tensors(product)[1].raw();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "worker/autograd/function.h"
 #include "tests/support/numerics.h"
+#include "tests/support/saved_tensors.h"
 
 using namespace ddprun;
 using namespace ddprun::test;
@@ -59,8 +60,8 @@ TEST_CASE("a checkpoint keeps its inputs alone, and calls its function once more
         return layers(in);
       },
       {x});
-  REQUIRE(autograd::saved_tensors(y).size() == 1);
-  CHECK(autograd::saved_tensors(y)[0].raw() == x.value().raw());
+  REQUIRE(testing::saved_tensors(y).size() == 1);
+  CHECK(testing::saved_tensors(y)[0].raw() == x.value().raw());
   sum(y).backward();
   CHECK(calls == std::vector<bool>{false, true});
 }

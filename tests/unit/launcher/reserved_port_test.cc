@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "rendezvous/store/tcp_socket.h"
+#include "tests/support/accept.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -55,7 +56,7 @@ TEST_CASE("a client socket never gets a reserved port as its local port") {
   for (int i = 0; i < 600; ++i) {
     connections.push_back(rendezvous::connect_once("127.0.0.1", port, Deadline::in(std::chrono::seconds(20))));
     REQUIRE_FALSE(taken.at(local_address(connections.back().get()).port));
-    rendezvous::accept_from(listener.get());
+    testing::accept_next(listener.get());
   }
 }
 

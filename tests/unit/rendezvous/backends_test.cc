@@ -10,6 +10,7 @@
 #include "rendezvous/store/prefix_store.h"
 #include "rendezvous/store/tcp_socket.h"
 #include "rendezvous/store/tcp_store.h"
+#include "tests/support/accept.h"
 #include "tests/support/catch.h"
 #include "tests/support/free_port.h"
 #include "tests/unit/rendezvous/session_agents.h"
@@ -268,7 +269,7 @@ TEST_CASE("static: an agent can be destroyed while node rank 0 is frozen") {
   UniqueFd connection;
   std::jthread master([&] {
     const auto deadline = Deadline::in(20s);
-    while (!connection && !deadline.expired()) connection = rendezvous::accept_from(listener.get());
+    while (!connection && !deadline.expired()) connection = accept_next(listener.get());
     std::string hello;
     constexpr std::size_t greeting = 5 + 5 + 17 + 8, join = 1 + 13 + 8;
     const auto receive = [&](std::size_t size) {

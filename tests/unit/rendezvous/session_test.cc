@@ -16,6 +16,7 @@
 #include "rendezvous/membership/session_protocol.h"
 #include "rendezvous/store/tcp_socket.h"
 #include "rendezvous/store/tcp_store.h"
+#include "tests/support/accept.h"
 #include "tests/support/catch.h"
 #include "tests/support/free_port.h"
 #include "tests/unit/rendezvous/session_agents.h"
@@ -436,8 +437,7 @@ TEST_CASE("PyTorch's store server at the endpoint is recognised, and the agent d
     const auto deadline = Deadline::in(20s);
     const auto next_connection = [&] {
       UniqueFd connection;
-      while (!connection && !stop.stop_requested() && !deadline.expired())
-        connection = rendezvous::accept_from(listener.get());
+      while (!connection && !stop.stop_requested() && !deadline.expired()) connection = accept_next(listener.get());
       return connection;
     };
     std::array<char, 4096> buffer{};

@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "rendezvous/store/tcp_socket.h"
 #include "rendezvous/trust/owner_question.h"
+#include "tests/support/accept.h"
 #include "tests/support/as_user.h"
 #include "tests/support/catch.h"
 
@@ -65,7 +66,7 @@ TEST_CASE("the socket of another user is told from one of this user") {
 TEST_CASE("a socket that nobody holds any more has no owner") {
   const auto listener = listen_on("127.0.0.1", 0);
   auto fd = connect_once("127.0.0.1", local_address(listener.get()).port, soon());
-  const auto accepted = accept_from(listener.get());
+  const auto accepted = testing::accept_next(listener.get());
   const auto ends = ends_of(fd.get());
   fd.reset();
   CHECK_FALSE(SocketOwners().find(ends));

@@ -42,7 +42,19 @@ struct Store {
     return replies;
   }
   std::string value(std::string_view key) { return ask(98, GetRequest{key}).substr(8); }
-  bool has_no_clients() const { return state.registrations() == 0 && state.client_count() == 0; }
+  // Returns whether no connection waits or has a last will, and none is told of a key that one waited for.
+  bool has_no_clients() const {
+    Store after = *this;
+    std::vector<Reply> replies;
+    for (ConnectionId id = 0; id < 100; ++id) {
+      if (after.state.is_waiting(id)) return false;
+      after.state.close(id, replies);
+    }
+    if (after.state.num_keys() != state.num_keys()) return false;
+    for (const std::string_view key : {"a", "b", "c", "k", "l", "bar", "dead", "left"})
+      after.state.apply(99, SetRequest{key, ""}, replies);
+    return replies.empty();
+  }
 };
 
 std::string vec(std::string_view bytes) {

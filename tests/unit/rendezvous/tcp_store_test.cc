@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "rendezvous/store/store_server_thread.h"
 #include "rendezvous/store/tcp_socket.h"
+#include "tests/support/accept.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 #include "tests/support/raw_socket.h"
@@ -81,7 +82,7 @@ class ScriptedServer {
  private:
   UniqueFd accept() {
     for (;;) {
-      auto fd = accept_from(listener_.get());
+      auto fd = testing::accept_next(listener_.get());
       if (fd) return fd;
       std::this_thread::yield();
     }

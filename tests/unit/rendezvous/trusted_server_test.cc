@@ -19,6 +19,7 @@
 #include "rendezvous/store/tcp_store.h"
 #include "rendezvous/trust/authentication_error.h"
 #include "rendezvous/trust/client_handshake.h"
+#include "tests/support/accept.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/as_user.h"
 #include "tests/support/catch.h"
@@ -315,7 +316,7 @@ TEST_CASE(
   const auto port = local_address(listener.get()).port;
   std::thread server([&] {
     UniqueFd accepted;
-    while (!accepted) accepted = accept_from(listener.get());
+    while (!accepted) accepted = testing::accept_next(listener.get());
     pollfd unread{.fd = accepted.get(), .events = POLLIN, .revents = 0};
     ::poll(&unread, 1, -1);
   });

@@ -83,10 +83,4 @@ ComputedStep compute_step(const TrainConfig& config, int ranks, DrySteps& steps)
   return step;
 }
 
-ComputedStep compute_whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
-                                const plugin::Registry& registry) {
-  DrySteps steps(samples, registry);
-  return whole_step(config, blocks_of(config.model, registry), ranks, steps);
-}
-
 }  // namespace ddprun::trainer

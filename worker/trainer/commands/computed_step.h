@@ -27,8 +27,5 @@ ComputedStep compute_step(const TrainConfig& config, const data::SampleLayout& s
                           const plugin::Registry& registry = {});
 // Does the same for a job of which other layouts are computed from the same steps.
 ComputedStep compute_step(const TrainConfig& config, int ranks, DrySteps& steps);
-// Does what compute_step() does, but scales nothing, however long that takes.
-ComputedStep compute_whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks,
-                                const plugin::Registry& registry = {});
 
 }  // namespace ddprun::trainer
