@@ -609,6 +609,28 @@ TEST_CASE("ranks with 10, 7 and 3 batches end with the parameters of all batches
   }
 }
 
+TEST_CASE("within join() buffers are those of a rank that has inputs, and the step after it begins with rank 0's") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    const int r = group.rank();
+    ddp.join([&] {
+      for (int n = 0; n < 1 + r; ++n) {
+        net.zero_grad();
+        net.mean.fill(10 * r + n);
+        loss_of_batch(ddp.forward(input_of_batch(r, n)), r, n).backward();
+        require(values(net.mean)[0] == (n == 0 ? 0 : 11), "the first rank that has inputs");
+      }
+      const auto local = ddp.no_sync();
+      ddp.forward(input_of_batch(r, 5));
+    });
+    require(values(net.mean)[0] == 11, "the rank that was among the last");
+    net.mean.fill(r);
+    ddp.forward(input_of_batch(r, 6));
+    require(values(net.mean)[0] == 0, "the step after it");
+  });
+}
+
 TEST_CASE("with throw_on_early_termination all ranks learn that one has no more inputs") {
   run_ranks(3, [](ProcessGroup& group) {
     Net net(1);
