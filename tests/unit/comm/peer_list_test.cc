@@ -33,8 +33,8 @@ PeerList peer_list(Store& store, std::uint64_t generation, const std::vector<std
   return result;
 }
 
-ElasticMember lost(const std::string& name, int rank, const std::string& cause) {
-  return {name, rank, process_of(name), cause};
+ElasticMember lost(const std::string& name, int rank, const std::string& cause, bool may_run = false) {
+  return {name, rank, process_of(name), cause, may_run};
 }
 
 }  // namespace
@@ -44,14 +44,14 @@ TEST_CASE("a member is lost that died, left or is named by a failure, and no oth
   const auto abcd = peer_list(store, 1, {"a", "b", "c", "d"});
   CHECK(find_lost(store, abcd, soon()).empty());
   store.set(abcd.group + "failure", encode(GroupFailure{Errc::peer_lost, "c froze", {2}}), soon());
-  CHECK(find_lost(store, abcd, soon()) == std::vector{lost("c", 2, "c froze")});
+  CHECK(find_lost(store, abcd, soon()) == std::vector{lost("c", 2, "c froze", true)});
   {
     auto others = store.another_client();
     others->set_will(abcd.gone_key(0), "it died", soon());
   }
   { DepartureNotice(store.another_client()).move_to(abcd, 1, soon()); }
   CHECK(find_lost(store, abcd, soon()) ==
-        std::vector{lost("a", 0, "it died"), lost("b", 1, "it left"), lost("c", 2, "c froze")});
+        std::vector{lost("a", 0, "it died"), lost("b", 1, "it left"), lost("c", 2, "c froze", true)});
 }
 
 TEST_CASE("a departure notice is for the last generation that its member was in") {
