@@ -6,8 +6,10 @@
 
 namespace ddprun {
 
-// A file that is mapped into memory and read page by page on use, so it may be larger than memory. Moving the object
-// keeps the mapping. Read-only; thread-safe. A file that is cut short while mapped ends the process by SIGBUS.
+// A file that is mapped into memory, read-only, and read page by page on use, so it may be larger than memory. A file
+// that is cut short while mapped ends the process by SIGBUS.
+//
+// Ownership: owns the mapping, to which bytes() refers; moving the object keeps it. Threads: any.
 class MappedFile {
  public:
   // Throws Errc::io naming the file and the cause, Errc::usage if it does not exist.

@@ -13,7 +13,9 @@ namespace ddprun::data {
 
 // A few tensors by name, each with one row a sample, and the indices of these samples. What is random about a sample
 // (dropout, augmentation) may depend on its index and the epoch, so that it does not depend on how samples are divided
-// into batches. Tensors share their memory with copies of the batch.
+// into batches.
+//
+// Ownership: a value; its copies share the memory of the tensors. Threads: one at a time.
 class Batch {
  public:
   // REQUIRES: the batch has no tensor of this name yet.

@@ -35,7 +35,8 @@ struct Source {
 };
 
 // A finite, indexed set of samples. A sample is a pure function of its index: reading it twice gives the same bits.
-// Thread-safe: loaders read from several threads at once.
+//
+// Ownership: what layout() and sources() refer to is the data set's. Threads: any; loaders read from several at once.
 class Dataset {
  public:
   virtual ~Dataset() = default;

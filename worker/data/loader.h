@@ -32,12 +32,12 @@ struct LoaderOptions {
 // says. What comes out depends only on the indices, the epoch and the seed, not on the number of threads. To start in
 // the middle of an epoch, pass the indices that are left.
 //
-// Owns its threads; the destructor stops them and waits for them, also before the last batch. One thread at a time may
-// call next(). It blocks until the batch is read, and rethrows an exception of the dataset at the batch concerned and
-// at every later call.
+// Ownership: the dataset outlives the loader, which owns its threads; the destructor stops them and waits for them,
+//   also before the last batch.
+// Threads: one at a time. next() blocks until the batch is read.
+// Errors: next() rethrows an exception of the dataset at the batch concerned and at every later call.
 class Loader {
  public:
-  // dataset must outlive the loader.
   Loader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options);
   Loader(const Dataset& dataset, BatchList batches, LoaderOptions options);
   ~Loader();

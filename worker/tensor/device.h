@@ -51,6 +51,7 @@ void reset_peak_memory(Device device);
 
 // Counts what its thread allocates less what it frees, on all devices, from its construction on: the same number in
 // every run, whatever other threads do. One within another takes over until it ends.
+// Threads: the one that made it.
 class MemoryWatch {
  public:
   MemoryWatch();

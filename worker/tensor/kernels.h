@@ -20,6 +20,9 @@
 //
 // Types: float32, float64, and bfloat16 and float16, which are stored in 16 bits and computed in float32.
 // Sums are taken in an order that depends only on shapes, so the same input gives the same bits.
+//
+// Ownership: tables live as long as the process; results own their memory. Threads: any, as long as none writes a
+// tensor that another one uses. Errors: an entry throws Errc::unsupported where its device does not have it.
 namespace ddprun::kernels {
 
 // An operation is an entry of the struct of its topic.

@@ -8,7 +8,9 @@
 
 namespace ddprun {
 
-// The memory that this process has of a device. Thread-safe.
+// The memory that this process has of a device.
+//
+// Ownership: the account of a device lives as long as the process. Threads: any.
 class MemoryAccount {
  public:
   static MemoryAccount& of(Device device);

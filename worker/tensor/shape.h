@@ -12,7 +12,7 @@
 namespace ddprun {
 
 // Sizes of a tensor's dimensions, outermost first; empty for a scalar. At most max_rank of them, kept inline: more is
-// Errc::usage.
+// Errc::usage. A value.
 class Shape {
  public:
   static constexpr std::size_t max_rank = 6;

@@ -20,9 +20,11 @@ namespace ddprun::trainer {
 // One rank's part of a training job: model, optimizer, data, checkpoints and metrics as the configuration asks for. All
 // ranks of the group make one and call run() once; both are collective. If checkpoint.dir holds a checkpoint, run()
 // resumes from it at the exact sample. When any rank has received a preemption request, all stop after the same step,
-// once rank 0 has saved it; this needs a checkpoint.dir. Errors: what the parts throw, Errc::mismatch from
-// train.check_replicas, and Errc::unsupported for a loss that is not finite, before its step is saved; the object
-// cannot be used afterwards. One thread.
+// once rank 0 has saved it; this needs a checkpoint.dir.
+//
+// Ownership: datasets and the context's parts outlive the trainer, which owns the rest. Threads: one at a time.
+// Errors: what the parts throw, Errc::mismatch from train.check_replicas, and Errc::unsupported for a loss that is not
+//   finite, before its step is saved; the object cannot be used afterwards.
 class Trainer {
  public:
   struct Context {
@@ -42,7 +44,7 @@ class Trainer {
     void abort(const std::string& reason) const;
   };
 
-  // datasets and context's parts outlive the trainer. deciding: settings_that_decide().
+  // deciding: settings_that_decide().
   Trainer(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
           Context context);
   ~Trainer();

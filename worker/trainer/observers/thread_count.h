@@ -10,7 +10,7 @@ namespace ddprun::trainer {
 // gives up its share of the excess. It takes threads back when processors have been free for a while, which doubles, up
 // to a limit, whenever that proves wrong at once.
 //
-// Pure: the caller measures and passes the time.
+// A value; the caller measures and passes the time.
 class ThreadCount {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

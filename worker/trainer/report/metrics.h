@@ -48,7 +48,9 @@ std::string to_json(const EvalRecord& record);
 std::string_view metrics_up_to(std::string_view text, std::int64_t last_step);
 
 // metrics.file: one line per record. Opened at a step, it goes on after that step's records: after a restart from a
-// checkpoint no step is missing or repeated. Throws Errc::io naming the file.
+// checkpoint no step is missing or repeated.
+//
+// Ownership: owns the open file. Threads: one at a time. Errors: Errc::io naming the file.
 class MetricsFile {
  public:
   MetricsFile(const std::filesystem::path& path, std::int64_t last_step);

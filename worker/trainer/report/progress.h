@@ -51,10 +51,12 @@ std::string staleness_line(std::span<const std::int64_t> counts);
 std::string duration_text(std::chrono::duration<double> duration);
 
 // Prints the progress of a run: on a terminal a bar that is redrawn, elsewhere a line every log_every steps. A write
-// that fails does not end the training; error() reports it. Not thread-safe.
+// that fails does not end the training; error() reports it.
+//
+// Ownership: the file outlives this object. Threads: one at a time.
 class Progress {
  public:
-  // file: usually stdout, or null for silence; outlives this object. log_every 0: no lines. prints: this rank does.
+  // file: usually stdout, or null for silence. log_every 0: no lines. prints: this rank does.
   Progress(std::FILE* file, std::int64_t log_every, bool prints = true);
   ~Progress();
   Progress(const Progress&) = delete;

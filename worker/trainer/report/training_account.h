@@ -11,6 +11,7 @@
 namespace ddprun::trainer {
 
 // Sums up the events of a run in the record that its watchers see. No I/O and no clock: times are passed in.
+// A value. Threads: one at a time.
 class TrainingAccount {
  public:
   // The times of a clock that does not jump, from any origin, and of the wall clock since the epoch.

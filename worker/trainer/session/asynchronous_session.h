@@ -21,8 +21,8 @@ namespace ddprun::trainer {
 //
 // With one worker, or a staleness of 0 and no buffers, the steps are those of a single process, bit for bit.
 //
-// The constructor gives all ranks rank 0's parameters and buffers. Errors: besides those of Session, Errc::usage naming
-// parallel.servers if it leaves no worker.
+// The constructor gives all ranks rank 0's parameters and buffers. Ownership and threads: Session's.
+// Errors: besides those of Session, Errc::usage naming parallel.servers if it leaves no worker.
 class AsynchronousSession final : public Session {
  public:
   AsynchronousSession(const TrainJob& job, TrainState& state, ProcessGroup& group);

@@ -12,7 +12,7 @@ namespace ddprun::trainer {
 // by more than 5 %, which noise does not promise twice. The weights of samples do not change, so the mean of a step's
 // gradients does not either.
 //
-// Pure: the same measurements give the same decisions at all ranks.
+// A value; the same measurements give the same decisions at all ranks.
 class LoadBalancer {
  public:
   // Starts with an even division. REQUIRES: ranks >= 1, samples >= ranks

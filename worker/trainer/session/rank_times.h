@@ -10,6 +10,7 @@ using profiler::StepTimes;
 
 // Exchanges every so many steps the times of all ranks: as numbers that travel with a sum which the ranks compute
 // anyway, in slots where all other ranks add zero. All ranks call the same methods in the same order. No I/O.
+// A value. Threads: one at a time.
 class RankTimes {
  public:
   static constexpr int window = 20;  // steps

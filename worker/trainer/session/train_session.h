@@ -27,7 +27,7 @@ namespace ddprun::trainer {
 // samples.
 //
 // The constructor gives all ranks rank 0's parameters and buffers; it does not compare positions. The caller ensures
-// that all ranks' states are at the same step, with the same optimizer state.
+// that all ranks' states are at the same step, with the same optimizer state. Ownership, threads and errors: Session's.
 class TrainSession final : public Session {
  public:
   // Returns the times of a step that this rank tells the others, from those that it has measured.

@@ -13,11 +13,11 @@
 namespace ddprun::trainer {
 
 // Every rank's state, at rank 0, which holds all of it in memory; empty at other ranks. Collective.
+// Ownership: a copy of the states, to which views() refers.
 class GatheredHookState {
  public:
   GatheredHookState(const std::vector<HookState>& own, ProcessGroup& group);
 
-  // The views are valid as long as this object.
   const std::vector<checkpoint::TensorView>& views() const { return views_; }
 
  private:
