@@ -39,6 +39,9 @@ TEST_CASE("with train.shards the parameters have the same bits with any number o
       Model{"cnn", {"--model.name=cnn", "--optim.clip_norm=1"}},
       Model{"cnn, bf16", {"--model.name=cnn", "--train.precision=bf16", "--train.ema=0.9"}},
       Model{"cnn, fp16", {"--model.name=cnn", "--train.precision=fp16", "--train.loss_scale_growth_interval=3"}},
+      Model{"cnn, plateau",
+            {"--model.name=cnn", "--optim.schedule=plateau", "--optim.patience=0", "--optim.threshold=0.9",
+             "--data.test_samples=203"}},
       Model{"transformer", {"--model.name=transformer", "--model.dropout=0.1", "--train.recompute=blocks"}});
   CAPTURE(model.name);
   const auto overrides = shards_of(model);

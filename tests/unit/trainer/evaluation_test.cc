@@ -59,6 +59,25 @@ TEST_CASE("an evaluation counts every sample once, however many ranks share it")
   }
 }
 
+TEST_CASE("an evaluation in shards has the same bits with any number of ranks") {
+  const data::DigitsDataset set({.size = 203, .split = data::Split::test});
+  const auto loss_of = [&](int ranks) {
+    std::vector<double> losses(static_cast<std::size_t>(ranks));
+    testing::run_ranks(ranks, [&](ProcessGroup& group) {
+      const auto model = linear_model(set.layout(), 10);
+      losses[static_cast<std::size_t>(group.rank())] =
+          evaluate(*model, *task_of(set), set, group, {.batch_size = 20, .shards = 8}).loss;
+    });
+    CHECK(std::ranges::count(losses, losses.front()) == ranks);
+    return losses.front();
+  };
+  const double alone = loss_of(1);
+  for (const int ranks : {2, 3, 5, 8, 10}) {
+    CAPTURE(ranks);
+    CHECK(loss_of(ranks) == alone);
+  }
+}
+
 TEST_CASE("a rank without a sample takes part") {
   const data::DigitsDataset set({.size = 2});
   testing::run_ranks(3, [&](ProcessGroup& group) {

@@ -104,20 +104,8 @@ std::vector<Refusal> strategy_rows() {
        "each rank steps by gradients of its own: there is no average to round, and nothing on which all decide in "
        "every step"},
       {shards,
-       {strategy,
-        devices,
-        hook,
-        zero,
-        tensor,
-        context,
-        expert,
-        pipeline,
-        balance,
-        find_unused,
-        static_graph,
-        ignored,
-        quantization,
-        {"optim.schedule", "= plateau", [](const Config& c) { return c.optim.schedule == "plateau"; }}},
+       {strategy, devices, hook, zero, tensor, context, expert, pipeline, balance, find_unused, static_graph, ignored,
+        quantization},
        "the bits of a step would depend on the number of ranks: sums are of shards, in one fixed order"},
   };
 }

@@ -1,5 +1,7 @@
 #include "worker/trainer/session/evaluation.h"
 
+#include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "common/rounding.h"
@@ -27,6 +29,30 @@ std::int64_t most_batches(const data::Dataset& dataset, const ProcessGroup& grou
   return divide_up(divide_up(dataset.size(), group.size()), options.batch_size);
 }
 
+// The sums of each shard, which one rank computes.
+class ShardSums {
+ public:
+  ShardSums(int shards, std::size_t sum_count)
+      : shards_(shards), sum_count_(sum_count), values_(static_cast<std::size_t>(shards) * sum_count) {}
+
+  int shards() const { return shards_; }
+  std::span<double> of(int shard) {
+    return std::span(values_).subspan(static_cast<std::size_t>(shard) * sum_count_, sum_count_);
+  }
+  // Collective. Adding the zeros of other ranks changes no bit, and the shards are added up in their order.
+  std::vector<double> total(ProcessGroup& group) {
+    group.allreduce(span_of(values_), ReduceOp::sum)->wait();
+    std::vector<double> sums(sum_count_);
+    for (int shard = 0; shard < shards_; ++shard) std::ranges::transform(sums, of(shard), sums.begin(), std::plus());
+    return sums;
+  }
+
+ private:
+  const int shards_;
+  const std::size_t sum_count_;
+  std::vector<double> values_;
+};
+
 // Makes passes that do not count.
 template <class AddTo>
 void make_passes(std::int64_t count, const data::Dataset& dataset, std::size_t sum_count, const AddTo& add_to) {
@@ -44,17 +70,21 @@ Evaluation evaluate(nn::Module& model, const tasks::Task& task, const data::Data
   const EvaluationMode mode(model);
   const tasks::Forward forward =
       options.forward ? options.forward : [&](const Variable& input) { return model(input); };
-  data::Loader loader(dataset, data::evaluation_indices(dataset.size(), group.size(), group.rank()),
-                      {.batch_size = options.batch_size, .workers = options.workers, .prefetch = 2});
   const auto add_to = [&](std::span<double> sums, const data::Batch& on_host) {
     const auto batch = on_host.to(options.device);
     options.add_to ? options.add_to(sums, batch) : task.add_to(sums, forward, batch);
   };
-  std::vector<double> sums(task.sum_count());
-  while (const auto batch = loader.next()) add_to(sums, *batch);
+  ShardSums shard_sums(options.shards > 0 ? options.shards : group.size(), task.sum_count());
+  std::int64_t batches = 0;
+  for (int shard = group.rank(); shard < shard_sums.shards(); shard += group.size()) {
+    data::Loader loader(dataset, data::evaluation_indices(dataset.size(), shard_sums.shards(), shard),
+                        {.batch_size = options.batch_size, .workers = options.workers, .prefetch = 2});
+    while (const auto batch = loader.next()) add_to(shard_sums.of(shard), *batch);
+    batches += loader.batches();
+  }
   if (options.equal_passes)
-    make_passes(most_batches(dataset, group, options) - loader.batches(), dataset, task.sum_count(), add_to);
-  group.allreduce(span_of(sums), ReduceOp::sum)->wait();
+    make_passes(most_batches(dataset, group, options) - batches, dataset, task.sum_count(), add_to);
+  auto sums = shard_sums.total(group);
   if (options.parts) options.parts->allreduce(span_of(sums), ReduceOp::sum)->wait();
   auto result = task.finish(sums);
   result.loss = without_nan_sign(result.loss);

@@ -18,6 +18,9 @@ using tasks::Evaluation;
 struct EvaluationOptions {
   std::int64_t batch_size = 1000;  // per rank
   int workers = 1;
+  // If set, that of train.shards: the dataset is evaluated in so many shards, whose sums are added up in their order,
+  // so that the result has the same bits with any number of ranks.
+  int shards = 0;
   tasks::Forward forward = {};  // if empty, the model's
   // True: forward communicates, so every rank calls it equally often, if need be with a sample that does not count.
   bool equal_passes = false;
