@@ -58,9 +58,9 @@ TEST_CASE("a process may begin with another number of threads than the environme
 }
 
 TEST_CASE("a product of 16-bit matrices has the same bits with any number of threads") {
-  for (const std::int64_t m : {1, 64, 500})
+  for (const std::int64_t m : {1, 64, 256, 500})
     for (const std::int64_t n : {10, 64, 500})
-      for (const std::int64_t k : {256, 1000, 8192})
+      for (const std::int64_t k : {256, 512, 768, 1000, 1024, 8192})
         for (const bool transposed : {false, true}) {
           const Tensor a = random_tensor(transposed ? Shape{k, m} : Shape{m, k}, 1).to(DType::bfloat16);
           const Tensor b = random_tensor({k, n}, 2).to(DType::bfloat16);

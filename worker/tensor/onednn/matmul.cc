@@ -198,6 +198,13 @@ const std::byte* moved(const void* data, std::int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));
 }
 
+// Returns the most elements of a sum that the primitive does not divide among its threads, found by comparing results.
+// With AMX it divides sums of 768 bfloat16, and none of 512.
+std::int64_t longest_whole_sum(DType dtype) {
+  static const bool has_tiles = has_instructions(dnnl::cpu_isa::avx512_core_amx);
+  return has_tiles && dtype == DType::bfloat16 ? 512 : 1024;
+}
+
 // Does what multiply_blocks() does, for sums that the primitive would divide.
 void run_parts_of_rows(const Product& product, Operands types, const void* a, const void* b, void* out,
                        const void* bias) {
@@ -216,9 +223,8 @@ void run_parts_of_rows(const Product& product, Operands types, const void* a, co
 }  // namespace
 
 void multiply(const Product& product, Operands types, const void* a, const void* b, void* out, const void* bias) {
-  constexpr std::int64_t long_sum = 1024;
   try {
-    if (product.k > long_sum && divides_sums())
+    if (product.k > longest_whole_sum(types.in) && divides_sums())
       run_parts_of_rows(product, types, a, b, out, bias);
     else
       run_primitive(product, types, a, b, out, bias);
