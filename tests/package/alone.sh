@@ -13,7 +13,7 @@ run() { "$@" >"$work/log" 2>&1 || { tail -n 40 "$work/log"; exit 1; }; }
 run cmake -S "$source" -B "$work/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_BUILD_TYPE=Release \
   -DDDPRUN_TENSORS=OFF "${without[@]}"
 parts=$(ninja -C "$work/build" -t targets all | sed -n 's|^worker/\([a-z]*\)/libddprun_.*|\1|p' | sort -u | xargs)
-[ "$parts" = "comm cuda reducer" ] || { echo "alone: of worker/ this builds: $parts"; exit 1; }
+[ "$parts" = "comm cuda recovery reducer" ] || { echo "alone: of worker/ this builds: $parts"; exit 1; }
 [ "$how" = build ] || exit 0
 
 run cmake --build "$work/build"

@@ -89,7 +89,7 @@ class ShortJob {
     Child job(words(ranks, {"--max_restarts=1"}, "checkpoints"), one_thread);
     job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 4,") != std::string::npos; }, "step 4",
                    std::chrono::seconds(60));
-    const auto workers = processes_of("ddprun-worker", folder_.path().string());
+    const auto workers = ranks_of(folder_.path().string());
     if (std::ssize(workers) == ranks) ::kill(workers.back(), SIGKILL);
     auto result = job.wait(std::chrono::seconds(60));
     result.out = without_prefixes(result.out);

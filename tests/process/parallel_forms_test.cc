@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include "tests/process/worker.h"
-#include "tests/support/processes.h"
 #include "tests/support/step_records.h"
 
 using namespace ddprun;
@@ -61,15 +60,6 @@ Words job_of(const ParallelForm& form, const TempDir& folder, const Words& optio
   for (const auto& each : form.overrides) words.push_back("--" + each);
   words.insert(words.end(), more.begin(), more.end());
   return words;
-}
-
-// Returns the workers of a job with this text in their command lines. A process that stands by is none: it has no rank.
-std::vector<pid_t> ranks_of(const std::string& text) {
-  auto workers = processes_of("ddprun-worker", text);
-  std::erase_if(workers, [](pid_t pid) {
-    return proc_text(std::to_string(pid), "environ").find("LOCAL_RANK=") == std::string::npos;
-  });
-  return workers;
 }
 
 // Runs a job of which one worker is killed, and which continues from a checkpoint.

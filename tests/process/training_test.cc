@@ -121,7 +121,7 @@ TEST_CASE("after a killed worker and a restart the result has the same bits") {
     INFO("seed " << seed << ", kill " << i << ": worker " << victim << " from step " << at_step);
     Child job(two_ranks(short_job(dir), {"--max_restarts=1"}), one_thread);
     job.wait_until([&] { return last_step(dir / "metrics") >= at_step; }, "step " + std::to_string(at_step));
-    const auto workers = processes_of("ddprun-worker", dir.path().string());
+    const auto workers = ranks_of(dir.path().string());
     if (workers.size() == 2) ::kill(workers[victim], SIGKILL);  // fewer: the job has already ended
     auto result = job.wait(std::chrono::seconds(60));
     result.out = without_prefixes(result.out);

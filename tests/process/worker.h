@@ -15,6 +15,7 @@
 #include "common/environment.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
+#include "tests/support/processes.h"
 #include "tests/support/temp_dir.h"
 
 // Jobs of ddprun-worker, without or with ddprun.
@@ -87,6 +88,15 @@ inline std::vector<pid_t> processes_of(const std::string& program, const std::st
   ::closedir(folder);
   std::sort(found.begin(), found.end());
   return found;
+}
+
+// Returns the workers of a job with this text in their command lines. A process that stands by is none: it has no rank.
+inline std::vector<pid_t> ranks_of(const std::string& text) {
+  auto workers = processes_of("ddprun-worker", text);
+  std::erase_if(workers, [](pid_t pid) {
+    return proc_text(std::to_string(pid), "environ").find("LOCAL_RANK=") == std::string::npos;
+  });
+  return workers;
 }
 
 }  // namespace ddprun::testing
