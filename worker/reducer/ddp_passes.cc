@@ -28,7 +28,7 @@ void DdpPasses::begin_forward() {
   begin_pass();
 }
 
-// Within join() the ranks that have inputs are known only in passes that reduce.
+// Within join(), passes that do not reduce do not know which ranks have inputs.
 void DdpPasses::begin_pass() {
   const bool reduces = no_sync_depth_ == 0;
   if (broadcast_buffers_ && (join_ ? reduces : begins_step_)) copy_buffers();

@@ -27,7 +27,7 @@ class DdpModel {
 
   // Returns whether a pass that begins now trains: the model is in training mode, and gradients are recorded.
   virtual bool trains() const = 0;
-  // What the ranks have in common: also parameters that are not trained.
+  // The ranks have these in common; some of the parameters may not be trained.
   virtual std::vector<ParameterRef> common_parameters() const = 0;
   virtual std::vector<ParameterRef> common_buffers() const = 0;
 

@@ -6,8 +6,8 @@
 #include "common/error.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
-#include "tests/support/temp_dir.h"
 #include "tests/support/event_reader.h"
+#include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/records.h"
 
 using namespace ddprun;

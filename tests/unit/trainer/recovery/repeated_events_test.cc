@@ -7,8 +7,8 @@
 #include "rendezvous/progress/training_memory.h"
 #include "worker/trainer/observers/observers.h"
 #include "tests/support/catch.h"
-#include "tests/support/temp_dir.h"
 #include "tests/support/event_reader.h"
+#include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"
 
