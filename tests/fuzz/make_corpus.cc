@@ -34,7 +34,7 @@ void write_session_seeds(const std::filesystem::path& folder) {
       {'\0', encode(NodeFrame{FollowRank{.number = 1, .rank = 1}})},
       {'\1', encode(NodeFrame{RankOutput{.number = 1, .content = "line\n"}})},
       {'\0', encode(NodeFrame{OutputTaken{.number = 1, .bytes = 37}})},
-      {'\0', encode(NodeFrame{SignalRank{.number = 2, .rank = 1, .signal_number = 10, .who = "root"}})},
+      {'\0', encode(NodeFrame{SignalRank{.number = 2, .rank = 1, .signal = {10, "root"}}})},
       {'\1', encode(NodeFrame{SignalAnswer{.number = 2, .problem = "no"}})},
       {'\0', encode(NodeFrame{UnfollowRank{1}})},
       {'\0', encode(NodeFrame{SessionSuccess{0}})},
