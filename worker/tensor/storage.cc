@@ -39,8 +39,8 @@ constexpr std::size_t large_page = std::size_t{2} << 20;
 
 void* aligned_block(std::size_t bytes) {
   const bool is_large = bytes >= large_page;
-  void* block = std::aligned_alloc(is_large ? large_page : storage_alignment, bytes);
-  if (block == nullptr) throw std::bad_alloc();
+  void* block = nullptr;
+  if (::posix_memalign(&block, is_large ? large_page : storage_alignment, bytes) != 0) throw std::bad_alloc();
   if (is_large) ::madvise(block, bytes / large_page * large_page, MADV_HUGEPAGE);
   return block;
 }
