@@ -50,7 +50,7 @@ void NodeAgent::end_lost_workers() {
   if (!round_ || finish_ || !spec_.restarts.single_workers) return;
   for (const auto& [rank, seen] : store_.take_lost(*round_, state_.members()))
     signal_rank(rank, {SIGKILL, "ddprun", printable(seen)}, [rank = rank](const std::string& problem) {
-      if (!problem.empty()) log::warn("rank {} is lost, and its process may still run: {}", rank, problem);
+      if (!problem.empty()) log::warn("rank {} is lost, and was not ended: {}", rank, problem);
     });
 }
 

@@ -28,7 +28,7 @@ void DdpPasses::begin_forward() {
   begin_pass();
 }
 
-// Within join(), passes that do not reduce do not know which ranks have inputs.
+// A pass within join() learns which ranks have inputs if it reduces.
 void DdpPasses::begin_pass() {
   const bool reduces = no_sync_depth_ == 0;
   if (broadcast_buffers_ && (join_ ? reduces : begins_step_)) copy_buffers();
