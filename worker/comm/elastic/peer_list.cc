@@ -14,16 +14,8 @@ namespace {
 
 constexpr std::chrono::seconds departure_timeout{2};
 
-std::optional<std::string> find(Store& store, const std::string& key, Deadline deadline) {
-  return store.execute({FindCall{key}}, deadline).front();
-}
-
 GroupFailure failure_from(const std::optional<std::string>& text) {
   return text ? decode_group_failure(*text) : GroupFailure{};
-}
-
-GroupFailure failure_of(Store& store, const PeerList& peer_list, Deadline deadline) {
-  return failure_from(find(store, peer_list.group + "failure", deadline));
 }
 
 bool names_as_lost(const GroupFailure& failure, int rank) {
@@ -35,11 +27,12 @@ ElasticMember member(Store& store, const PeerList& peer_list, int rank, const st
           cause};
 }
 
-// A member's own key comes first: of several members that died at once, the group's failure names only one.
-std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, int rank, const GroupFailure& failure,
-                                       Deadline deadline) {
-  if (const auto cause = find(store, peer_list.gone_key(rank), deadline))
-    return member(store, peer_list, rank, *cause, deadline);
+// gone: what the member's own key says, which comes first: of several members that died at once, the group's failure
+// names only one.
+std::optional<ElasticMember> gone_member(Store& store, const PeerList& peer_list, int rank,
+                                         const std::optional<std::string>& gone, const GroupFailure& failure,
+                                         Deadline deadline) {
+  if (gone) return member(store, peer_list, rank, *gone, deadline);
   if (!names_as_lost(failure, rank)) return std::nullopt;
   auto silent = member(store, peer_list, rank, failure.message, deadline);
   silent.may_run = true;
@@ -92,14 +85,20 @@ bool tell_of_gone(std::span<const std::optional<std::string>> results, int rank)
 }
 
 std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, int rank, Deadline deadline) {
-  return find_gone(store, peer_list, rank, failure_of(store, peer_list, deadline), deadline);
+  const auto results = store.execute(calls_of_gone(peer_list, rank), deadline);
+  return gone_member(store, peer_list, rank, results[0], failure_from(results[1]), deadline);
 }
 
 std::vector<ElasticMember> find_lost(Store& store, const PeerList& peer_list, Deadline deadline) {
-  const auto failure = failure_of(store, peer_list, deadline);
+  const int size = static_cast<int>(peer_list.members.size());
+  std::vector<StoreCall> calls{FindCall{peer_list.group + "failure"}};
+  for (int rank = 0; rank < size; ++rank) calls.emplace_back(FindCall{peer_list.gone_key(rank)});
+  const auto results = store.execute(calls, deadline);  // one round trip for all
+  const auto failure = failure_from(results[0]);
   std::vector<ElasticMember> lost;
-  for (int rank = 0; rank < static_cast<int>(peer_list.members.size()); ++rank)
-    if (const auto gone = find_gone(store, peer_list, rank, failure, deadline)) lost.push_back(*gone);
+  for (int rank = 0; rank < size; ++rank)
+    if (auto gone = gone_member(store, peer_list, rank, results[static_cast<std::size_t>(rank) + 1], failure, deadline))
+      lost.push_back(*std::move(gone));
   return lost;
 }
 
