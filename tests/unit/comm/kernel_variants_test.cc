@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <set>
 #include <sstream>
@@ -233,17 +234,47 @@ TEST_CASE("every variant converts 16-bit floats, also NaN, as the scalar convers
   }
 }
 
+// All up to some lines, and some about the size from which pages are copied in pairs.
+std::vector<std::size_t> lengths_to_copy() {
+  std::vector<std::size_t> lengths(1200);
+  std::iota(lengths.begin(), lengths.end(), std::size_t{0});
+  for (const std::size_t pages : {7, 8, 9, 10, 13})
+    for (const std::size_t more : {0, 1, 63, 64, 65, 1500}) lengths.push_back(pages * 4096 + more);
+  return lengths;
+}
+
+std::vector<std::byte> random_bytes(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(count);
+  for (auto& each : bytes) each = static_cast<std::byte>(random());
+  return bytes;
+}
+
 TEST_CASE("every variant copies every length at every alignment, and writes nothing else") {
+  const auto from = random_bytes(60000, 1), before = random_bytes(60000, 2);
   for (const auto* variant : kernel_variants()) {
     if (!variant->supported()) continue;
-    for (const auto copy : {variant->copy, variant->copy_past_caches}) {
-      for (std::size_t bytes = 0; bytes <= 300; ++bytes) {
-        Values from(DType::uint8, bytes % 7, 1), to(DType::uint8, bytes % 67, 2), expected(DType::uint8, bytes % 67, 2);
-        std::memcpy(expected.data(), from.data(), bytes);
-        copy(to.data(), from.data(), bytes);
+    for (const auto copy :
+         {variant->copy, variant->copy_from_peer, variant->copy_for_peers, variant->copy_past_caches}) {
+      for (const auto bytes : lengths_to_copy()) {
+        const auto to_offset = bytes % 67, from_offset = bytes % 7;
+        auto to = before, expected = before;
+        std::memcpy(expected.data() + to_offset, from.data() + from_offset, bytes);
+        copy(to.data() + to_offset, from.data() + from_offset, bytes);
         INFO(variant->name << " " << bytes);
-        REQUIRE(to.memory() == expected.memory());
+        REQUIRE(to == expected);
       }
+    }
+  }
+}
+
+TEST_CASE("prefetching changes nothing in the memory") {
+  for (const auto* variant : kernel_variants()) {
+    if (!variant->supported()) continue;
+    for (const std::size_t bytes : {0, 1, 64, 300, 16384}) {
+      auto memory = random_bytes(bytes, 3);
+      variant->prefetch_for_writing(memory.data(), bytes);
+      CHECK(memory == random_bytes(bytes, 3));
     }
   }
 }

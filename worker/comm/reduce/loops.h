@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "worker/comm/reduce/copies.h"
 #include "worker/comm/reduce/formats.h"
 #include "worker/comm/reduce/functions.h"
 #include "worker/comm/reduce/variant.h"
@@ -141,66 +142,18 @@ void divide_loops(DType dtype, void* data, std::size_t count, int divisor) {
   });
 }
 
-// Copies the first and the last N bytes, which may overlap and together are all.
-template <std::size_t Size>
-void copy_ends(unsigned char* out, const unsigned char* in, std::size_t bytes) {
-  unsigned char first[Size], last[Size];
-  __builtin_memcpy(first, in, Size);
-  __builtin_memcpy(last, in + bytes - Size, Size);
-  __builtin_memcpy(out, first, Size);
-  __builtin_memcpy(out + bytes - Size, last, Size);
-}
-
-// Copies less than a vector.
-void copy_few(unsigned char* out, const unsigned char* in, std::size_t bytes) {
-  if (bytes >= 32) return copy_ends<32>(out, in, bytes);
-  if (bytes >= 16) return copy_ends<16>(out, in, bytes);
-  if (bytes >= 8) return copy_ends<8>(out, in, bytes);
-  if (bytes >= 4) return copy_ends<4>(out, in, bytes);
-  for (std::size_t i = 0; i < bytes; ++i) out[i] = in[i];
-}
-
-// Loads and stores instead of memcpy, which on some processors uses an instruction with a slow start: every small
-// collective copies.
-void copy_loop(void* to, const void* from, std::size_t bytes) {
-  using Bytes = Plain<unsigned char>;
-  auto* const out = static_cast<unsigned char*>(to);
-  const auto* const in = static_cast<const unsigned char*>(from);
-  if (bytes < vector_bytes) return copy_few(out, in, bytes);
-  std::size_t i = 0;
-  for (; i + vector_bytes <= bytes; i += vector_bytes) Bytes::store_vector(out + i, Bytes::load_vector(in + i));
-  if (i == bytes) return;
-  i = bytes - vector_bytes;  // overlaps the bytes before
-  Bytes::store_vector(out + i, Bytes::load_vector(in + i));
-}
-
-void copy_past_caches_loop(void* to, const void* from, std::size_t bytes) {
-#if defined(__x86_64__)
-  auto* out = static_cast<unsigned char*>(to);
-  const auto* in = static_cast<const unsigned char*>(from);
-  constexpr std::size_t line = 64;
-  const auto ahead = (line - reinterpret_cast<std::uintptr_t>(out) % line) % line;
-  if (bytes < ahead + line) return copy_loop(to, from, bytes);
-  __builtin_memcpy(out, in, ahead);
-  std::size_t i = ahead;
-  for (; i + line <= bytes; i += line) {
-#if defined(__AVX512F__)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), _mm512_loadu_si512(in + i));
-#else
-    for (std::size_t j = 0; j < line; j += 16)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(out + i + j),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i + j)));
-#endif
-  }
-  _mm_sfence();  // non-temporal stores are not ordered otherwise
-  __builtin_memcpy(out + i, in + i, bytes - i);
-#else
-  copy_loop(to, from, bytes);
-#endif
-}
-
 constexpr KernelVariant variant(const char* name, bool (*supported)()) {
-  return {name, supported, reduce_loops, multiply_loops, round_loops, divide_loops, copy_loop, copy_past_caches_loop};
+  return {name,
+          supported,
+          reduce_loops,
+          multiply_loops,
+          round_loops,
+          divide_loops,
+          copy_loop,
+          copy_from_peer_loop,
+          copy_for_peers_loop,
+          copy_past_caches_loop,
+          prefetch_for_writing_loop};
 }
 
 }  // namespace

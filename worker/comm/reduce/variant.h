@@ -21,9 +21,14 @@ struct KernelVariant {
   void (*multiply)(DType dtype, void* output, const void* input, std::size_t count, double factor);
   void (*round)(DType dtype, void* output, const float* values, std::size_t count);
   void (*divide)(DType dtype, void* data, std::size_t count, int divisor);
-  // The memory must not overlap. copy_past_caches() uses non-temporal stores, for memory that is not read soon.
+  // The memory must not overlap. copy_from_peer() is for what another rank has written, copy_for_peers() to where other
+  // ranks have read and will read. copy_past_caches() uses non-temporal stores, for memory that is not read soon.
   void (*copy)(void* to, const void* from, std::size_t bytes);
+  void (*copy_from_peer)(void* to, const void* from, std::size_t bytes);
+  void (*copy_for_peers)(void* to, const void* from, std::size_t bytes);
   void (*copy_past_caches)(void* to, const void* from, std::size_t bytes);
+  // Asks for the lines of memory that this rank will write.
+  void (*prefetch_for_writing)(void* memory, std::size_t bytes);
 };
 
 // The variants in this build, the best last; every processor supports the first. To add one: its file, and one row in

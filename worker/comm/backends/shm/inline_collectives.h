@@ -21,10 +21,16 @@ class InlineCollectives {
   }
   // Writes the payload of this rank's next announcement.
   void publish(const Collective& collective) {
-    const auto bytes = input_bytes_of(collective.operation, ranks_, rank_);
-    if (bytes == 0) return;
-    if (collective.operation.kind == OpKind::all_to_all) return publish_parts(collective, bytes);
-    kernels().copy(ring_.payload(bytes), collective.input.data, bytes);
+    const auto* const input = static_cast<const std::byte*>(collective.input.data);
+    for_each_read_part(collective.operation, [&](std::byte* payload, std::size_t offset, std::size_t bytes) {
+      kernels().copy_for_peers(payload + offset, input + offset, bytes);
+    });
+  }
+  // Asks for the lines of the next payload, which peers have cached, while the announcement travels.
+  void prepare_next(const Operation& operation) {
+    for_each_read_part(operation, [&](std::byte* payload, std::size_t offset, std::size_t bytes) {
+      kernels().prefetch_for_writing(payload + offset, bytes);
+    });
   }
   // REQUIRES: all ranks that have an input have announced it with PayloadKind::data.
   void execute(const Collective& collective) {
@@ -35,13 +41,17 @@ class InlineCollectives {
   }
 
  private:
-  // Leaves out what no peer reads: this rank's own part.
-  void publish_parts(const Collective& collective, std::size_t bytes) {
+  // Calls visit(payload, offset, bytes) for the parts of the next payload that peers read: all but this rank's own part
+  // of an all_to_all.
+  template <class Visit>
+  void for_each_read_part(const Operation& operation, Visit visit) {
+    const auto bytes = input_bytes_of(operation, ranks_, rank_);
+    if (bytes == 0) return;
+    auto* const payload = ring_.payload(bytes);
+    if (operation.kind != OpKind::all_to_all) return visit(payload, std::size_t{0}, bytes);
     const auto part = bytes / static_cast<std::size_t>(ranks_), own = static_cast<std::size_t>(rank_) * part;
-    const auto* const input = static_cast<const std::byte*>(collective.input.data);
-    std::byte* const payload = ring_.payload(bytes);
-    kernels().copy(payload, input, own);
-    kernels().copy(payload + own + part, input + own + part, bytes - own - part);
+    visit(payload, std::size_t{0}, own);
+    visit(payload, own + part, bytes - own - part);
   }
 
   const int ranks_;

@@ -37,7 +37,7 @@ int ProcessorSet::count() const {
 SegmentLayout::Offsets::Offsets(std::size_t ranks, std::size_t slot_bytes)
     : states(whole_pages(sizeof(ProcessorSet))),
       payloads(states + whole_pages(ranks * sizeof(RankState))),
-      slots(payloads + ranks * ring_entries * max_payload_bytes),
+      slots(payloads + ranks * payload_places * max_payload_bytes),
       channels(slots + ranks * 2 * slot_bytes),
       channel_buffers(channels + ranks * ranks * whole_pages(sizeof(Channel))),
       end(channel_buffers + ranks * ranks * Channel::buffers * Channel::chunk_bytes) {}

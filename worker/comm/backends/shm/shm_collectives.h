@@ -47,6 +47,7 @@ class ShmCollectives final : public NonblockingCollectives {
   void announce(const Collective& collective, PayloadKind kind) {
     ring_.announce({collective.sequence, fingerprint(collective.operation)}, kind);
     if (kind != PayloadKind::none) copy_own_part(collective, rank_);  // otherwise a chunk at a time
+    if (kind == PayloadKind::data) inline_.prepare_next(collective.operation);
   }
   template <class Await>
   bool await_peers(const Collective& collective, Await await);

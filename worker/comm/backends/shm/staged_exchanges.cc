@@ -21,7 +21,7 @@ AnySpan chunk_of(AnySpan part, std::size_t first, std::size_t length) {
 }
 
 void read_from(const std::byte* slot, Span to) {
-  if (to.count > 0) std::memcpy(to.data, slot, to.bytes());
+  if (to.count > 0) StagingArea::read(to.data, slot, to.bytes());
 }
 void copy(ConstSpan from, Span to) {
   if (from.count > 0 && from.data != to.data) std::memcpy(to.data, from.data, from.bytes());

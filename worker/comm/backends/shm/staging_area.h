@@ -59,14 +59,10 @@ class StagingArea {
   bool past_caches() const { return choice_.way == WritePolicy::Way::past_caches; }
   void write(std::byte* to, const void* from, std::size_t bytes) const {
     if (past_caches()) return kernels().copy_past_caches(to, from, bytes);
-    std::memcpy(to, from, bytes);
+    kernels().copy_for_peers(to, from, bytes);
   }
-  // Copies into memory that this rank has read not long ago. Beside writes past the caches the loop is the quicker copy
-  // (4 MiB: 370 against 470 us), beside others the C library's.
-  void read(void* to, const std::byte* from, std::size_t bytes) const {
-    if (past_caches()) return kernels().copy(to, from, bytes);
-    std::memcpy(to, from, bytes);
-  }
+  // Copies into memory that this rank has read not long ago, which is why it does not write past the caches.
+  static void read(void* to, const std::byte* from, std::size_t bytes) { kernels().copy_from_peer(to, from, bytes); }
 
  private:
   // The size of a place in a slot, or in each of its sections, and how many there are.
