@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 
 ranks, op = int(sys.argv[1]), sys.argv[2]
+if op not in ("allreduce", "reduce", "broadcast", "allgather", "barrier"):
+    raise SystemExit(f"torch_collectives: Gloo in PyTorch has no {op}")
 first, most, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
 
 
@@ -30,8 +32,6 @@ def work(rank, folder):
             "allgather": lambda: dist.all_gather(parts, values[:count // ranks]),
             "barrier": lambda: dist.barrier(),
         }
-        if op not in calls:
-            raise SystemExit(f"torch_collectives: Gloo in PyTorch has no {op}")
 
         def timed():
             values.fill_(rank + 1)
