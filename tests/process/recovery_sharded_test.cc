@@ -138,6 +138,51 @@ TEST_CASE("without copies at neighbours the ranks return to the newest checkpoin
   check_returns(check_ledger(training), result.out + result.err);
 }
 
+TEST_CASE("copies and checkpoints have what a hook keeps: the same bits") {
+  const std::string hook = GENERATE("int4", "topk", "powersgd", "batched_powersgd");
+  const std::string peers = GENERATE("1", "0");
+  if (peers == "0" && hook != "topk") return;
+  CAPTURE(hook, peers);
+  Words overrides{"--parallel.zero=1", "--parallel.hook=" + hook, "--checkpoint.peers=" + peers};
+  if (hook.ends_with("powersgd")) overrides.emplace_back("--parallel.start_powerSGD_iter=5");
+  if (peers == "1") overrides.emplace_back("--checkpoint.every_steps=1000");
+  const auto expected = undisturbed_digest(overrides);
+  REQUIRE(expected.size() == 64);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
+  std::int64_t step = 20;
+  for (const int rank : {0, 2}) {
+    wait_for_step(child, training, step);
+    replace(child, training, rank);
+    step = last_recorded_step(training) + 5;
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  check_end(training, result, expected);
+  CHECK(occurrences(result.out + result.err, peers == "1" ? from_copies : from_checkpoint) == 2);
+  CHECK(occurrences(result.out + result.err, "begins anew") == 0);
+  check_returns(check_ledger(training), result.out + result.err);
+}
+
+TEST_CASE("stages whose replicas have errors of their own go on, and each sample counts once") {
+  const Words overrides{"--parallel.pipeline=2",         "--parallel.micro_batches=2", "--train.batch_size=20",
+                        "--parallel.hook=topk",          "--model.name=mlp",           "--model.hidden=64 64 64 64",
+                        "--checkpoint.every_steps=1000", "--recovery.mode=in_process"};
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
+  std::int64_t step = 20;
+  for (const int rank : {3, 0}) {
+    wait_for_step(child, training, step);
+    replace(child, training, rank);
+    step = last_recorded_step(training) + 5;
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  check_end(training, result, parameters_of(result.out));
+  CHECK(parameters_of(result.out).size() == 64);
+  check_ledger(training);
+}
+
 TEST_CASE("without copies and checkpoints the ranks begin again, in their processes") {
   const Words overrides{"--parallel.zero=1", "--checkpoint.every_steps=1000"};
   const auto expected = undisturbed_digest(overrides);

@@ -215,6 +215,7 @@ class Trainer::Impl {
     } else {
       backup_->set_last(std::nullopt);
       resume_from_checkpoint();
+      backup_->take_hook(*session_);
       copies_->begin_anew();
     }
     return state_.run.step;

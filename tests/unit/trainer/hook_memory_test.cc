@@ -75,6 +75,21 @@ TEST_CASE("a rank without the states of a hook gets the mean of the others', and
   }
 }
 
+TEST_CASE("states with values from elsewhere are those of the next group") {
+  std::vector<States> ranks(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    auto& own = ranks[static_cast<std::size_t>(group.rank())];
+    HookMemory memory;
+    own.set(1, 2, 3);
+    memory.begin(own.states(), group);
+    memory.end();
+    own.set(4, static_cast<float>(group.rank()), 6);
+    memory.take(own.states());
+    memory.begin(own.states(), group);
+  });
+  for (std::size_t rank = 0; rank < 2; ++rank) CHECK(ranks[rank].error == std::vector{4.0F, static_cast<float>(rank)});
+}
+
 TEST_CASE("a step that has failed is made again in another group with the same error of the hook") {
   const std::string hook = GENERATE("int4", "topk", "onebit", "powersgd", "batched_powersgd");
   CAPTURE(hook);

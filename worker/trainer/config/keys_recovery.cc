@@ -5,9 +5,9 @@ namespace ddprun::trainer {
 void bind_recovery(Settings& s, TrainConfig::Recovery& r) {
   s.add("recovery.mode", r.mode,
         {.help = "what ranks do when one of them is lost. in_process: they keep their processes, and go on with a "
-                 "replacement that copies their state, where ddprun has restarts left and every rank has the whole "
-                 "state; restart: all processes are started again, and resume from the newest checkpoint, which is the "
-                 "default with a parallel.hook that keeps an error",
+                 "replacement that copies their state, where ddprun has restarts left; restart: all processes are "
+                 "started again, and resume from the newest checkpoint, which is the default with a parallel.hook that "
+                 "keeps an error, unless parallel.zero is set",
          .choices = {"in_process", "restart"},
          .scope = Scope::group});
   s.add("recovery.wait", r.wait,

@@ -28,6 +28,7 @@ std::string_view hook_with_state(const TrainConfig& config) {
 
 void settle_recovery(Settings& settings, const TrainConfig& config) {
   if (settings.find("recovery.mode")->source.origin != Origin::fallback || hook_with_state(config).empty()) return;
+  if (config.parallel.zero > 0) return;  // no rank has the part of another one: the error is restored with the part
   settings.assign("recovery.mode", "restart", settings.find("parallel.hook")->source);
 }
 
@@ -57,9 +58,6 @@ std::string why_not_in_process(const TrainConfig& config) {
   if (asks_for_cuda(config) || !p.devices.empty()) return "the model is on a device other than the CPU";
   if (config.dist.backend == "mpi" || config.dist.backend == "nccl")
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);
-  if (has_sharded_state(config) && !hook_with_state(config).empty())
-    return fmt::format("parallel.hook = {} keeps what a rank has not sent yet, which is no part of copies of its state",
-                       hook_with_state(config));
   if (!p.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
   if (!p.ignored_parameters.empty()) return "with parallel.ignored_parameters ranks have parameters of their own";
   if (p.balance && p.pipeline > 1)

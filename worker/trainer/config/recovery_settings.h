@@ -8,7 +8,8 @@
 namespace ddprun::trainer {
 
 // Sets recovery.mode = restart, unless it was set, where a run that goes on in its processes would not end with the
-// bits of an undisturbed one: with a hook that keeps an error, of which a lost rank's is lost with it.
+// bits of an undisturbed one: with a hook that keeps an error, of which a lost rank's is lost with it if others have
+// its part of the state.
 void settle_recovery(Settings& settings, const TrainConfig& config);
 
 // Returns why the run of these settings cannot go on in its processes when a rank is lost; empty if it can.

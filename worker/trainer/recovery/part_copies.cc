@@ -86,6 +86,10 @@ void PartCopies::begin(Session& session, bool has_state) {
   session_ = &session;
   has_state_ = has_state;
   neighbours_ = neighbours_of(session.group().rank(), all_gather_bytes(session.group(), local_host_name()));
+  own_state_bytes_.assign(static_cast<std::size_t>(session.group().size()), 0);
+  for (const HookState& own : session.own_state())
+    own_state_bytes_[static_cast<std::size_t>(rank)] += static_cast<std::int64_t>(own.span.bytes());
+  allreduce(session.group(), own_state_bytes_);
 }
 
 std::vector<Tensor> PartCopies::own_parts() const {
@@ -114,20 +118,31 @@ PartCopies::Copy PartCopies::copy_with(Bytes memory, int rank, bool applied) con
           .bytes = std::move(memory)};
 }
 
-void PartCopies::pack(Bytes& bytes) const {
+// Returns the size of a copy of the parts of a rank and of its own state.
+std::size_t PartCopies::kept_bytes(int rank) const {
+  return layout_->bytes_of(rank) + static_cast<std::size_t>(own_state_bytes_.at(static_cast<std::size_t>(rank)));
+}
+
+// Copies this rank's parts. Returns where they end.
+std::byte* PartCopies::pack(Bytes& bytes) const {
   std::byte* next = bytes.data();
   for (const Tensor& tensor : own_parts()) {
     std::memcpy(next, tensor.raw(), tensor.bytes());
     next += tensor.bytes();
   }
+  return next;
 }
 
 PartCopies::Cost PartCopies::keep(double steps) {
   const auto start = std::chrono::steady_clock::now();
   ProcessGroup& group = session_->group();
-  const auto copy_for = [&](int rank) { return copy_with(take_memory(layout_->bytes_of(rank)), rank, false); };
+  const auto copy_for = [&](int rank) { return copy_with(take_memory(kept_bytes(rank)), rank, false); };
   Copy own = copy_for(group.rank()), other = copy_for(neighbours_.kept);
-  pack(own.bytes);
+  std::byte* next = pack(own.bytes);
+  for (const HookState& state : session_->own_state()) {
+    std::memcpy(next, state.span.data, state.span.bytes());
+    next += state.span.bytes();
+  }
   exchange(group, own.bytes, neighbours_.keeper, other.bytes, neighbours_.kept);
   auto earlier = std::exchange(copies_, {});
   copies_.push_back(std::move(own));
@@ -227,30 +242,40 @@ const PartCopies::Copy& PartCopies::find(const Catchup& catchup, std::optional<i
   return *found;
 }
 
-void PartCopies::unpack(const Bytes& bytes) const {
+// Gives the parts their values. Returns where those end.
+const std::byte* PartCopies::unpack(const Bytes& bytes) const {
   const std::byte* next = bytes.data();
   for (Tensor& tensor : own_parts()) {
     std::memcpy(tensor.raw(), next, tensor.bytes());
     tensor.storage()->bump_version();
     next += tensor.bytes();
   }
+  return next;
 }
 
-// The group has the layout of the copies.
-void PartCopies::exchange_parts(const Catchup& catchup) const {
+// The group has the layout of the copies. What a hook keeps is that of the copies, too, or stays as it was at the step.
+void PartCopies::exchange_parts(StepBackup& backup, const Catchup& catchup) const {
+  const bool kept = catchup.from == StateSource::copies;
+  const auto bytes_of = [&](int rank) { return kept ? kept_bytes(rank) : layout_->bytes_of(rank); };
   ProcessGroup& group = session_->group();
   const auto bytes_for = [&](int rank) -> const Bytes& { return find(catchup, layout_->part_of(rank)).bytes; };
   const int own = group.rank(), source = catchup.sources.at(static_cast<std::size_t>(own));
-  Bytes received(source == own ? 0 : layout_->bytes_of(own));
+  Bytes received(source == own ? 0 : bytes_of(own));
   PendingWork receives;
   if (!received.empty()) receives.start(group.recv(span_of(received), source, copy_tag));
   std::deque<PendingWork> sends;
   for (const int rank : catchup.lagging)
-    if (catchup.sources[static_cast<std::size_t>(rank)] == own && layout_->bytes_of(rank) > 0)
+    if (catchup.sources[static_cast<std::size_t>(rank)] == own && bytes_of(rank) > 0)
       sends.emplace_back().start(group.send(span_of(bytes_for(rank)), rank, copy_tag));
-  if (source == own) unpack(bytes_for(own));
   receives.wait();
-  if (source != own) unpack(received);
+  const std::byte* next = unpack(source == own ? bytes_for(own) : received);
+  if (kept) {
+    for (const HookState& state : session_->own_state()) {
+      std::memcpy(state.span.data, next, state.span.bytes());
+      next += state.span.bytes();
+    }
+    backup.take_hook(*session_);
+  }
   for (auto& send : sends) send.wait();
 }
 
@@ -328,7 +353,8 @@ void PartCopies::restore_run(const Catchup& catchup) const {
 
 void PartCopies::restore(StepBackup& backup, const Catchup& catchup) {
   ProcessGroup& group = session_->group();
-  catchup.holders.empty() ? exchange_parts(catchup) : redistribute_parts(catchup);
+  if (reached_ != catchup.step || catchup.from == StateSource::copies) backup.forget_hook();
+  catchup.holders.empty() ? exchange_parts(backup, catchup) : redistribute_parts(catchup);
   restore_run(catchup);
   session_->parts_restored();
   if (catchup.from == StateSource::applied)

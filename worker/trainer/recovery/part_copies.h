@@ -67,24 +67,26 @@ class PartCopies {
     bool is_complete = false;  // all ranks have copies of this step
     std::string run;           // the run's state as JSON
     bool has_averages = false;
-    Bytes bytes;  // the rank's parts of all tensors, in the order of the layout
+    Bytes bytes;  // the rank's parts of all tensors, in the order of the layout; then, of a kept copy, its own state
   };
   std::vector<Tensor> own_parts() const;
   Bytes take_memory(std::size_t bytes);
   Copy copy_with(Bytes memory, int rank, bool applied) const;
-  void pack(Bytes& bytes) const;
+  std::size_t kept_bytes(int rank) const;
+  std::byte* pack(Bytes& bytes) const;
   void drop_earlier(std::size_t newest);
   const Copy& find(const Catchup& catchup, std::optional<int> part = {}) const;
-  void unpack(const Bytes& bytes) const;
-  void exchange_parts(const Catchup& catchup) const;
+  const std::byte* unpack(const Bytes& bytes) const;
+  void exchange_parts(StepBackup& backup, const Catchup& catchup) const;
   Layout layout_before(const Catchup& catchup) const;
   void redistribute_parts(const Catchup& catchup) const;
   void restore_run(const Catchup& catchup) const;
 
   Session* session_ = nullptr;
-  bool has_state_ = false;                // whether the session's state is of a step
-  std::optional<StateParts> state_;       // handles on the session's
-  std::shared_ptr<const Layout> layout_;  // that of the session
+  bool has_state_ = false;                     // whether the session's state is of a step
+  std::optional<StateParts> state_;            // handles on the session's
+  std::shared_ptr<const Layout> layout_;       // that of the session
+  std::vector<std::int64_t> own_state_bytes_;  // by rank, those of Session::own_state()
   Neighbours neighbours_;
   std::vector<Copy> copies_;  // the newest first, then those of a state that was set aside
   std::vector<Bytes> spare_;  // memory of copies that were dropped, for the next ones

@@ -70,4 +70,10 @@ void HookMemory::end() {
   states_.clear();
 }
 
+void HookMemory::take(std::vector<HookState> states) {
+  states_ = std::move(states);
+  save();
+  states_.clear();
+}
+
 }  // namespace ddprun::trainer

@@ -16,9 +16,10 @@ namespace ddprun::trainer {
 // group; begin() then counts as not called.
 class HookMemory {
  public:
-  // states: those of the hook of a new group, the same at all ranks but for their values. Gives them the values that
-  // they had in the group before. A rank that has none gets the mean over those that have, and their integers; if no
-  // rank has any, the states stay as they are, and the result is false. Collective, unless there are no states.
+  // states: those of the hook of a new group, the same at all ranks of group but for their values. Gives them the
+  // values that they had in the group before. A rank that has none gets the mean over those that have, and their
+  // integers; if no rank has any, the states stay as they are, and the result is false. Collective, unless there are no
+  // states.
   bool begin(std::vector<HookState> states, ProcessGroup& group);
   // To be called before each step.
   void save();
@@ -26,6 +27,8 @@ class HookMemory {
   void undo();
   // To be called between two steps, before the group ends.
   void end();
+  // To be called before begin() if its states have values from elsewhere, as from a checkpoint: these count.
+  void take(std::vector<HookState> states);
   // To be called if this rank goes on after a step of others that it has not made.
   void forget() { saved_.clear(); }
 

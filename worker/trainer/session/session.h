@@ -119,6 +119,8 @@ class Session {
   // Returns what only this rank keeps from step to step, such as the error of a communication hook. To be called once
   // the state has been distributed; not collective.
   virtual std::vector<HookState> own_state() { return {}; }
+  // Returns the group of the ranks that keep the same but for its values.
+  virtual ProcessGroup& own_state_group() { return group_; }
 
   // Records the bytes that operations in the next step's first micro-batch keep for the backward pass, by module path.
   virtual void record_saved_bytes() = 0;

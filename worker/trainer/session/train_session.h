@@ -50,6 +50,7 @@ class TrainSession final : public Session {
   void visit_parameters(const DataParallelism::Visitor& visit) override { divided_.visit_parameters(visit); }
   void visit_replicas(const ReplicaVisitor& visit) override { divided_.visit_replicas(visit); }
   std::vector<HookState> own_state() override { return divided_.own_state(); }
+  ProcessGroup& own_state_group() override { return forms_.groups.gradients; }
 
   void record_saved_bytes() override { runner_->record_saved_bytes(); }
   const std::map<std::string, std::size_t>& saved_bytes() const override { return runner_->saved_bytes(); }

@@ -136,8 +136,14 @@ TEST_CASE("parts of a lost rank come from a replica, or all ranks return to the 
                   Layout{of_tokens + "[parallel]\ntensor = 2\n", 4, true},
                   Layout{of_tokens + "[parallel]\ntensor = 2\nzero = 1\n", 4, false},
                   Layout{of_tokens + "[parallel]\npipeline = 2\nmicro_batches = 2\nsplit = h.1\n", 4, true},
-                  Layout{of_tokens + "[parallel]\ncontext = 2\nzero = 1\n", 4, false}};
-  const auto& layout = layouts.at(GENERATE(range(0u, 8u)));
+                  Layout{of_tokens + "[parallel]\ncontext = 2\nzero = 1\n", 4, false},
+                  Layout{of_pictures + "[parallel]\nzero = 1\nhook = int4\n", 3, false},
+                  Layout{of_pictures + "[parallel]\nzero = 1\nhook = topk\n", 3, false},
+                  Layout{of_pictures + "[parallel]\nzero = 1\nhook = powersgd\nstart_powerSGD_iter = 2\n", 3, false},
+                  Layout{of_tokens + "[parallel]\nzero = 1\npipeline = 2\nmicro_batches = 2\nhook = topk\n"
+                                     "split = h.1\n",
+                         4, false}};
+  const auto& layout = layouts.at(GENERATE(range(0u, 12u)));
   const std::size_t lost = GENERATE(0u, 1u);
   CAPTURE(layout.job, lost);
   const TrainingJob job(layout.job);
@@ -267,4 +273,60 @@ TEST_CASE("without two neighbours there is no complete copy") {
   auto copies = copies_after(job, 3, 3, 5, 1);
   copies[2] = std::make_unique<PartCopies>();
   CHECK_FALSE(compare_positions(holdings_of(copies)));
+}
+
+TEST_CASE("a rank that gets the step that stands keeps no error of a hook, the others keep theirs") {
+  const TextFile text;
+  const TrainingJob job(of_text(text) + "[parallel]\npipeline = 2\nmicro_batches = 2\nsplit = h.1\nhook = topk\n");
+  std::vector<std::vector<float>> before(4), after(4);
+  Copies copies(4);
+  std::vector<std::unique_ptr<Rank>> ranks(4);
+  const auto error_of = [](Session& session) {
+    std::vector<float> error;
+    for (const auto& state : session.own_state())
+      if (const auto* values = static_cast<const float*>(state.span.data); state.span.dtype == DType::float32)
+        error.insert(error.end(), values, values + state.span.count);
+    return error;
+  };
+  const auto train = [&](int steps, std::size_t count) {
+    run_ranks(4, [&](ProcessGroup& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      auto own = std::make_unique<Rank>(job);
+      auto kept = std::make_unique<PartCopies>();
+      const auto session = session_of(*own, group);
+      kept->begin(*session, true);
+      own->backup.begin_session(*session);
+      make_steps(*session, own->backup, steps);
+      if (rank < count) before[rank] = error_of(*session);
+      kept->set_aside();
+      own->backup.end_session();
+      if (rank >= count) return;
+      ranks[rank] = std::move(own);
+      copies[rank] = std::move(kept);
+    });
+  };
+  train(4, 4);
+  train(5, 3);  // the last rank has not made the last step yet
+  copies[1] = std::make_unique<PartCopies>();
+  ranks[1] = std::make_unique<Rank>(job);
+  const auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->from == StateSource::applied);
+  CHECK(catchup->lagging == std::vector{1, 3});
+  run_ranks(4, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    if (rank != 1) ranks[rank]->replica.state = Replica(job).state;
+    const auto session = session_of(*ranks[rank], group);
+    copies[rank]->begin(*session, false);
+    copies[rank]->restore(ranks[rank]->backup, *catchup);
+    ranks[rank]->backup.begin_session(*session);
+    after[rank] = error_of(*session);
+    copies[rank]->set_aside();
+    ranks[rank]->backup.end_session();
+  });
+  // Those that lag get the mean of the errors of the one other rank of their stage.
+  for (const std::size_t rank : {0u, 1u}) CHECK(after[rank] == before[0]);
+  for (const std::size_t rank : {2u, 3u}) CHECK(after[rank] == before[2]);
+  CHECK(before[1] != before[0]);
+  CHECK(before[3] != before[2]);
 }
