@@ -183,6 +183,29 @@ TEST_CASE("stages whose replicas have errors of their own go on, and each sample
   check_ledger(training);
 }
 
+TEST_CASE("parts of the state in files come from files of a neighbour, or from a checkpoint") {
+  const bool has_copies = GENERATE(true, false);
+  CAPTURE(has_copies);
+  const TempDir files;
+  const Words overrides{"--parallel.zero=1", "--optim.name=adam", "--optim.offload=" + files.path().string(),
+                        has_copies ? "--checkpoint.peers=1" : "--checkpoint.peers=0"};
+  const auto expected = undisturbed_digest(overrides);
+  REQUIRE(expected.size() == 64);
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
+  std::int64_t step = 20;
+  for (const int rank : {2, 0}) {
+    wait_for_step(child, training, step);
+    replace(child, training, rank);
+    step = last_recorded_step(training) + 5;
+  }
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  check_end(training, result, expected);
+  CHECK(occurrences(result.out + result.err, has_copies ? from_copies : from_checkpoint) == 2);
+  check_returns(check_ledger(training), result.out + result.err);
+}
+
 TEST_CASE("without copies and checkpoints the ranks begin again, in their processes") {
   const Words overrides{"--parallel.zero=1", "--checkpoint.every_steps=1000"};
   const auto expected = undisturbed_digest(overrides);

@@ -84,7 +84,7 @@ class Trainer::Impl {
              .shared = context.shared,
              .recovers = recovery_ != nullptr} {
     if (recovery_) backup_.emplace(state_, [this](std::int64_t step) { on_applied(step); });
-    if (recovery_ && has_sharded_state(config)) copies_.emplace();
+    if (recovery_ && has_sharded_state(config)) copies_.emplace(config.optim.offload);
     is_used_ = context.group != nullptr;
     if (context.group) session_ = make_session(job_, state_, *context.group);
     if (!config.checkpoint.dir.empty())

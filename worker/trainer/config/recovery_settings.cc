@@ -53,8 +53,6 @@ bool fits_mesh(const TrainConfig& config, int ranks) {
 std::string why_not_in_process(const TrainConfig& config) {
   const auto& p = config.parallel;
   if (p.strategy != "ddp") return fmt::format("with parallel.strategy = {} ranks have states of their own", p.strategy);
-  if (has_sharded_state(config) && !config.optim.offload.empty())
-    return "with optim.offload a rank's part of the state is in a file";
   if (asks_for_cuda(config) || !p.devices.empty()) return "the model is on a device other than the CPU";
   if (config.dist.backend == "mpi" || config.dist.backend == "nccl")
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);

@@ -12,6 +12,7 @@
 #include "worker/checkpoint/run_state.h"
 #include "worker/comm/collectives.h"
 #include "worker/comm/pending_work.h"
+#include "worker/optim/offload.h"
 #include "worker/parallel/sharding/part_numbers.h"
 #include "worker/parallel/sharding/redistribute.h"
 #include "worker/parallel/stored/placements_json.h"
@@ -20,8 +21,6 @@
 namespace ddprun::trainer {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
 constexpr int copy_tag = 2;
 
 // An update that has changed the optimizer's state, and not all of the run's, was interrupted.
@@ -29,12 +28,8 @@ bool is_between_steps(const TrainState& state) {
   return state.optimizer->step_count() == state.run.step - state.run.skipped_steps;
 }
 
-Span span_of(Bytes& bytes) {
-  return {bytes.data(), bytes.size(), DType::uint8};
-}
-
-ConstSpan span_of(const Bytes& bytes) {
-  return {bytes.data(), bytes.size(), DType::uint8};
+Span span_of(Tensor bytes) {
+  return {bytes.raw(), bytes.bytes(), DType::uint8};
 }
 
 std::vector<sharding::PlacedTensor> all_tensors(const StateParts& state) {
@@ -53,10 +48,10 @@ std::vector<Tensor> parts_by_tensor(const StateParts& state) {
 }
 
 // Sends and receives at once; nothing travels where there is nothing.
-void exchange(ProcessGroup& group, const Bytes& out, int to, Bytes& in, int from) {
+void exchange(ProcessGroup& group, const Tensor& out, int to, const Tensor& in, int from) {
   PendingWork received, sent;
-  if (!in.empty()) received.start(group.recv(span_of(in), from, copy_tag));
-  if (!out.empty()) sent.start(group.send(span_of(out), to, copy_tag));
+  if (in.bytes() > 0) received.start(group.recv(span_of(in), from, copy_tag));
+  if (out.bytes() > 0) sent.start(group.send(span_of(out), to, copy_tag));
   sent.wait();
   received.wait();
 }
@@ -98,18 +93,24 @@ std::vector<Tensor> PartCopies::own_parts() const {
   return all;
 }
 
-Bytes PartCopies::take_memory(std::size_t bytes) {
-  Bytes memory;
-  if (!spare_.empty()) {
-    memory = std::move(spare_.back());
-    spare_.pop_back();
+Tensor PartCopies::make_memory(std::size_t bytes) const {
+  const Shape shape{static_cast<std::int64_t>(bytes)};
+  return folder_.empty() ? Tensor::empty(shape, DType::uint8) : optim::zeros_in_file(shape, DType::uint8, folder_);
+}
+
+Tensor PartCopies::take_memory(std::size_t bytes) {
+  const auto found = std::ranges::find(spare_, bytes, &Tensor::bytes);
+  if (found == spare_.end()) {
+    if (!spare_.empty()) spare_.pop_back();  // that of another layout
+    return make_memory(bytes);
   }
-  memory.resize(bytes);
+  Tensor memory = std::move(*found);
+  spare_.erase(found);
   return memory;
 }
 
 // Returns a copy of a rank's parts of the state as it is now. The memory has them, or will have them.
-PartCopies::Copy PartCopies::copy_with(Bytes memory, int rank, bool applied) const {
+PartCopies::Copy PartCopies::copy_with(Tensor memory, int rank, bool applied) const {
   const TrainState& state = session_->state();
   return {.held = {.step = state.run.step, .part = layout_->part_of(rank), .applied = applied},
           .layout = layout_,
@@ -124,8 +125,8 @@ std::size_t PartCopies::kept_bytes(int rank) const {
 }
 
 // Copies this rank's parts. Returns where they end.
-std::byte* PartCopies::pack(Bytes& bytes) const {
-  std::byte* next = bytes.data();
+std::byte* PartCopies::pack(Tensor& bytes) const {
+  auto* next = static_cast<std::byte*>(bytes.raw());
   for (const Tensor& tensor : own_parts()) {
     std::memcpy(next, tensor.raw(), tensor.bytes());
     next += tensor.bytes();
@@ -161,18 +162,18 @@ void PartCopies::hand_over(const std::vector<bool>& stays) {
   const auto heirs = heirs_of(layout_->parts, stays);
   const int own = group.rank();
   std::deque<Copy> inherited;
-  Bytes given;
+  Tensor given;
   std::deque<PendingWork> transfers;
   for (int rank = 0; rank < group.size(); ++rank) {
     const int heir = heirs[static_cast<std::size_t>(rank)];
     const auto bytes = layout_->bytes_of(rank);
     if (heir == own) {
-      Copy& copy = inherited.emplace_back(copy_with(Bytes(bytes), rank, true));
+      Copy& copy = inherited.emplace_back(copy_with(make_memory(bytes), rank, true));
       if (bytes > 0) transfers.emplace_back().start(group.recv(span_of(copy.bytes), rank, copy_tag));
     } else if (rank == own && heir >= 0 && bytes > 0) {
-      given.resize(bytes);
+      given = make_memory(bytes);
       pack(given);
-      transfers.emplace_back().start(group.send(span_of(std::as_const(given)), heir, copy_tag));
+      transfers.emplace_back().start(group.send(span_of(given), heir, copy_tag));
     }
   }
   for (auto& each : transfers) each.wait();
@@ -205,7 +206,7 @@ void PartCopies::set_aside() {
     reached_ = state.run.step;
     const int rank = session_->group().rank();
     if (is_between_steps(state)) {
-      copies_.push_back(copy_with(Bytes(layout_->bytes_of(rank)), rank, true));
+      copies_.push_back(copy_with(make_memory(layout_->bytes_of(rank)), rank, true));
       pack(copies_.back().bytes);
     }
   }
@@ -243,8 +244,8 @@ const PartCopies::Copy& PartCopies::find(const Catchup& catchup, std::optional<i
 }
 
 // Gives the parts their values. Returns where those end.
-const std::byte* PartCopies::unpack(const Bytes& bytes) const {
-  const std::byte* next = bytes.data();
+const std::byte* PartCopies::unpack(const Tensor& bytes) const {
+  const auto* next = static_cast<const std::byte*>(bytes.raw());
   for (Tensor& tensor : own_parts()) {
     std::memcpy(tensor.raw(), next, tensor.bytes());
     tensor.storage()->bump_version();
@@ -258,11 +259,11 @@ void PartCopies::exchange_parts(StepBackup& backup, const Catchup& catchup) cons
   const bool kept = catchup.from == StateSource::copies;
   const auto bytes_of = [&](int rank) { return kept ? kept_bytes(rank) : layout_->bytes_of(rank); };
   ProcessGroup& group = session_->group();
-  const auto bytes_for = [&](int rank) -> const Bytes& { return find(catchup, layout_->part_of(rank)).bytes; };
+  const auto bytes_for = [&](int rank) -> const Tensor& { return find(catchup, layout_->part_of(rank)).bytes; };
   const int own = group.rank(), source = catchup.sources.at(static_cast<std::size_t>(own));
-  Bytes received(source == own ? 0 : bytes_of(own));
+  const Tensor received = make_memory(source == own ? 0 : bytes_of(own));
   PendingWork receives;
-  if (!received.empty()) receives.start(group.recv(span_of(received), source, copy_tag));
+  if (received.bytes() > 0) receives.start(group.recv(span_of(received), source, copy_tag));
   std::deque<PendingWork> sends;
   for (const int rank : catchup.lagging)
     if (catchup.sources[static_cast<std::size_t>(rank)] == own && bytes_of(rank) > 0)
@@ -320,7 +321,7 @@ void PartCopies::redistribute_parts(const Catchup& catchup) const {
     std::size_t offset = static_cast<std::size_t>(transfer.read_offset) * size_of(into.dtype);
     for (std::size_t i = 0; i < transfer.tensor; ++i)
       offset += static_cast<std::size_t>(before.tensors[i].local_bytes(transfer.file));
-    std::memcpy(into.data, copy.bytes.data() + offset, into.bytes());
+    std::memcpy(into.data, static_cast<const std::byte*>(copy.bytes.raw()) + offset, into.bytes());
   };
   std::vector<ConstSpan> none;
   std::vector<Span> own;

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/comm/process_group.h"
@@ -19,10 +21,13 @@ namespace ddprun::trainer {
 // and of a neighbour's after an earlier step (checkpoint.peers), and its parts of the state when the group failed. From
 // these all ranks get their parts again. Those of a group of another size stay until all ranks have the next ones.
 //
-// Ownership: owns the copies; they are in host memory. Threads: one at a time. Errors: those of the group; copies that
-// are incomplete then do not count.
+// Ownership: owns the copies; they are in host memory, or in files without names. Threads: one at a time. Errors: those
+// of the group, and of zeros_in_file(); copies that are incomplete then do not count.
 class PartCopies {
  public:
+  // folder: that of the files, as the state is in such files (optim.offload); empty: memory.
+  explicit PartCopies(std::filesystem::path folder = {}) : folder_(std::move(folder)) {}
+
   // Learns which rank has which parts; copies that are held stay. has_state: false if the session's state is to be
   // restored. The session outlives the next set_aside(). Collective.
   void begin(Session& session, bool has_state);
@@ -51,7 +56,6 @@ class PartCopies {
   void begin_anew();
 
  private:
-  using Bytes = std::vector<std::byte>;
   // The parts of all ranks of a group.
   struct Layout {
     std::vector<sharding::PlacedTensor> tensors;
@@ -67,29 +71,31 @@ class PartCopies {
     bool is_complete = false;  // all ranks have copies of this step
     std::string run;           // the run's state as JSON
     bool has_averages = false;
-    Bytes bytes;  // the rank's parts of all tensors, in the order of the layout; then, of a kept copy, its own state
+    Tensor bytes;  // the rank's parts of all tensors, in the order of the layout; then, of a kept copy, its own state
   };
   std::vector<Tensor> own_parts() const;
-  Bytes take_memory(std::size_t bytes);
-  Copy copy_with(Bytes memory, int rank, bool applied) const;
+  Tensor make_memory(std::size_t bytes) const;
+  Tensor take_memory(std::size_t bytes);
+  Copy copy_with(Tensor memory, int rank, bool applied) const;
   std::size_t kept_bytes(int rank) const;
-  std::byte* pack(Bytes& bytes) const;
+  std::byte* pack(Tensor& bytes) const;
   void drop_earlier(std::size_t newest);
   const Copy& find(const Catchup& catchup, std::optional<int> part = {}) const;
-  const std::byte* unpack(const Bytes& bytes) const;
+  const std::byte* unpack(const Tensor& bytes) const;
   void exchange_parts(StepBackup& backup, const Catchup& catchup) const;
   Layout layout_before(const Catchup& catchup) const;
   void redistribute_parts(const Catchup& catchup) const;
   void restore_run(const Catchup& catchup) const;
 
+  const std::filesystem::path folder_;
   Session* session_ = nullptr;
   bool has_state_ = false;                     // whether the session's state is of a step
   std::optional<StateParts> state_;            // handles on the session's
   std::shared_ptr<const Layout> layout_;       // that of the session
   std::vector<std::int64_t> own_state_bytes_;  // by rank, those of Session::own_state()
   Neighbours neighbours_;
-  std::vector<Copy> copies_;  // the newest first, then those of a state that was set aside
-  std::vector<Bytes> spare_;  // memory of copies that were dropped, for the next ones
+  std::vector<Copy> copies_;   // the newest first, then those of a state that was set aside
+  std::vector<Tensor> spare_;  // memory of copies that were dropped, for the next ones
   std::int64_t reached_ = 0;
 };
 

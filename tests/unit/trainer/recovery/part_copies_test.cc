@@ -1,6 +1,7 @@
 #include "worker/trainer/recovery/part_copies.h"
 
 #include <algorithm>
+#include <fstream>
 #include <optional>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "worker/digest/sha256.h"
 #include "tests/numerics/layout_job.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"
 
@@ -266,6 +268,29 @@ TEST_CASE("copies stay where they are until the next ones are complete") {
   REQUIRE(catchup);
   CHECK(catchup->step == 3);
   CHECK(restored(job, copies, *catchup, 6) == once);
+}
+
+TEST_CASE("with a folder for the state, copies of parts are in files there") {
+  const TempDir folder;
+  const TrainingJob job(of_pictures + "offload = " + folder.path().string() + "\n[parallel]\nzero = 1\n");
+  const auto files = [&] {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) count += line.find(folder.path().string()) != std::string::npos;
+    return count;
+  };
+  std::vector<PartCopies> copies;
+  for (int rank = 0; rank < 2; ++rank) copies.emplace_back(job.config().optim.offload);
+  run_ranks(2, [&](ProcessGroup& group) {
+    Rank rank(job);
+    auto& own = copies[static_cast<std::size_t>(group.rank())];
+    const auto session = session_of(rank, group);
+    own.begin(*session, true);
+    own.keep(0);
+    make_steps(*session, rank.backup, 2);
+    own.set_aside();
+  });
+  CHECK(files() == 6);  // each rank's own parts after two steps, and a neighbour's
 }
 
 TEST_CASE("without two neighbours there is no complete copy") {
