@@ -2,16 +2,13 @@
 // resumed.
 #include <cmath>
 #include <csignal>
-#include <fcntl.h>
 #include <fstream>
 #include <map>
 #include <random>
 #include <regex>
-#include <sys/file.h>
 #include <sys/wait.h>
 
 #include "common/environment.h"
-#include "common/unique_fd.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/random_kills.h"
@@ -25,25 +22,14 @@ namespace {
 
 constexpr std::chrono::seconds timeout{400};
 
-// Builds the programs, or finds them built; returns false where there is no PyTorch for C++. One test at a time.
-bool build_programs() {
-  const UniqueFd lock(::open(LIBTORCH_PROGRAMS ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  REQUIRE(lock.get() >= 0);
-  REQUIRE(::flock(lock.get(), LOCK_EX) == 0);
-  const auto result =
-      Child({LIBTORCH_TESTS "/build.sh", DDPRUN_BUILD_FOLDER, LIBTORCH_TESTS, LIBTORCH_PROGRAMS, CXX_COMPILER})
-          .wait(timeout);
-  INFO(result.out << result.err);
-  if (result.code == 77) return false;
-  REQUIRE(result.code == 0);
-  return true;
-}
 std::string program(const std::string& name) {
   return LIBTORCH_PROGRAMS "/build/" + name;
 }
 
-#define REQUIRE_LIBTORCH() \
-  if (!build_programs()) SKIP("no PyTorch for C++ here: libtorch-dev, or DDPRUN_TORCH_PYTHON")
+// ctest has built the programs before, where that is possible.
+#define REQUIRE_LIBTORCH()                                                                           \
+  if (!std::filesystem::exists(program("digits"))) SKIP("no PyTorch for C++ here: libtorch-dev, or " \
+                                                        "DDPRUN_TORCH_PYTHON")
 
 // Fills the folder with IDX files: the real digits where they exist, otherwise random ones. Returns its path.
 std::string digits_in(const TempDir& folder) {
