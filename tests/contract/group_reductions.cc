@@ -6,10 +6,10 @@
 #include <fmt/core.h>
 
 #include "common/float16.h"
-#include "worker/comm/backends/local/thread_group.h"
 #include "worker/comm/operations/operation.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
+#include "tests/support/thread_group.h"
 
 namespace ddprun::contract {
 namespace {
@@ -32,7 +32,7 @@ bool offers(ProcessGroup& group, ReduceOp op, DType dtype) {
 
 // Returns the oracle's result: the same call on a thread group.
 std::vector<std::vector<std::byte>> expected_allreduce(DType dtype, ReduceOp op, std::size_t count, int size) {
-  auto oracle = comm::make_thread_groups(size);
+  auto oracle = testing::make_thread_groups(size);
   std::vector<std::vector<std::byte>> results;
   for (int r = 0; r < size; ++r) results.push_back(small_values(dtype, count, r));
   std::vector<WorkPtr> works;

@@ -13,8 +13,8 @@
 
 #include "common/atomic_file.h"
 #include "common/config/config_file.h"
-#include "worker/comm/backends/local/thread_group.h"
 #include "worker/trainer/trainer.h"
+#include "tests/support/thread_group.h"
 
 // Whole training jobs inside a test: the ranks are threads.
 namespace ddprun::testing {
@@ -63,7 +63,7 @@ class TrainingJob {
 
   // Returns all ranks' summaries; throws the error of the lowest failing rank.
   std::vector<trainer::Summary> run(int ranks) {
-    auto groups = comm::make_thread_groups(ranks, std::chrono::seconds(60));
+    auto groups = testing::make_thread_groups(ranks, std::chrono::seconds(60));
     std::vector<trainer::Summary> summaries(groups.size());
     std::vector<std::exception_ptr> failures(groups.size());
     std::vector<std::thread> threads;

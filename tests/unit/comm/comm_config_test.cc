@@ -1,13 +1,13 @@
 #include <chrono>
 
 #include "rendezvous/store/memory_store.h"
-#include "worker/comm/backends/local/thread_group.h"
 #include "worker/comm/backends/shm/shm_group.h"
 #include "worker/comm/elastic_group.h"
 #include "worker/comm/group_options.h"
 #include "worker/comm/init.h"
 #include "worker/comm/registry/backends.h"
 #include "tests/support/catch.h"
+#include "tests/support/thread_group.h"
 
 using namespace ddprun;
 using std::chrono::milliseconds;
@@ -83,7 +83,7 @@ TEST_CASE("too little staging memory for the number of ranks is refused, naming 
 }
 
 TEST_CASE("the longest possible timeout does not overflow") {
-  const auto groups = comm::make_thread_groups(2, milliseconds::max());
+  const auto groups = testing::make_thread_groups(2, milliseconds::max());
   std::vector<float> first{1}, second{2};
   const auto work = groups[0]->allreduce(span_of(first));
   groups[1]->allreduce(span_of(second))->wait();
@@ -101,7 +101,7 @@ TEST_CASE("every way to form a group checks its settings") {
     INFO(backend.name);
     CHECK_THROWS_WITH(comm::make_group(backend.name, none), refuses);
   }
-  CHECK_THROWS_WITH(comm::make_thread_groups(2, milliseconds(0)), refuses);
+  CHECK_THROWS_WITH(testing::make_thread_groups(2, milliseconds(0)), refuses);
   CHECK_THROWS_WITH(ElasticGroup("gloo", none, "a"), refuses);
   WorkerEnv second;
   second.rank = 1;

@@ -38,8 +38,8 @@ struct Rank {
 
 // Ranks that are threads, each with a device, whose memory passes through the host.
 std::vector<Rank> make_ranks(int size, DeviceType type) {
-  auto of_host = comm::make_thread_groups(size, std::chrono::seconds(60)),
-       of_devices = comm::make_thread_groups(size, std::chrono::seconds(60));
+  auto of_host = testing::make_thread_groups(size, std::chrono::seconds(60)),
+       of_devices = testing::make_thread_groups(size, std::chrono::seconds(60));
   std::vector<Rank> ranks;
   for (int r = 0; r < size; ++r) {
     const auto at = static_cast<std::size_t>(r);

@@ -282,7 +282,7 @@ TEST_CASE("a host that cannot publish a new checkpoint leaves none of it on any 
 TEST_CASE("a disk may take longer than the timeout of the group") {
   TempDir dir;
   const auto timeout = std::chrono::seconds(2);
-  auto groups = comm::make_thread_groups(2, timeout);
+  auto groups = testing::make_thread_groups(2, timeout);
   std::vector<std::string> errors(2);
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < groups.size(); ++rank)

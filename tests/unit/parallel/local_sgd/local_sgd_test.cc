@@ -24,7 +24,7 @@ Values average(Values values, ProcessGroup& group) {
 struct Alone {
   std::unique_ptr<nn::Module> net = make_net();
   std::unique_ptr<optim::Optimizer> optimizer = optim::make_optimizer("adam", {.lr = 0.01}, net->named_parameters());
-  std::vector<std::unique_ptr<ProcessGroup>> groups = comm::make_thread_groups(1, std::chrono::seconds(30));
+  std::vector<std::unique_ptr<ProcessGroup>> groups = testing::make_thread_groups(1, std::chrono::seconds(30));
   DistributedDataParallel ddp{*net, *groups[0]};
 
   void train(int step, int rank) {

@@ -1,12 +1,14 @@
-#include "worker/comm/backends/local/reference_collectives.h"
+#include "tests/support/reference_collectives.h"
 
 #include <cstring>
 
 #include "common/error.h"
 #include "worker/comm/reduce/reduce_kernels.h"
 
-namespace ddprun::comm {
+namespace ddprun::testing {
 namespace {
+
+using namespace comm;
 
 using Bytes = std::vector<std::byte>;
 
@@ -152,4 +154,4 @@ void execute_reference(const std::vector<Call>& calls) {
   }
 }
 
-}  // namespace ddprun::comm
+}  // namespace ddprun::testing

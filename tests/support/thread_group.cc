@@ -1,4 +1,4 @@
-#include "worker/comm/backends/local/thread_group.h"
+#include "tests/support/thread_group.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,13 +9,15 @@
 #include <string>
 #include <utility>
 
-#include "worker/comm/backends/local/reference_collectives.h"
 #include "worker/comm/group_options.h"
 #include "worker/comm/operations/call.h"
 #include "worker/comm/operations/completion.h"
+#include "tests/support/reference_collectives.h"
 
-namespace ddprun::comm {
+namespace ddprun::testing {
 namespace {
+
+using namespace comm;
 
 // One rank's call of an operation.
 struct Entry {
@@ -313,4 +315,4 @@ std::vector<std::unique_ptr<ProcessGroup>> make_thread_groups(int size, std::chr
   return groups;
 }
 
-}  // namespace ddprun::comm
+}  // namespace ddprun::testing
