@@ -31,8 +31,8 @@ class Reducing {
         function_(function),
         finish_(finish) {}
 
-  // Processes a few vectors of all inputs in turn, so that the processor prefetches all of them, which often are the
-  // outputs too, at once.
+  // Processes a few vectors of all inputs in turn, of two pages at a time, so that the processor prefetches all of
+  // them, which often are the outputs too, at once.
   void run(std::size_t count) const {
     if (inputs_count_ == 2 && outputs_count_ == 2) return run<1>(count, 2, 2);  // constants, to unroll
     run<4>(count, inputs_count_, outputs_count_);
@@ -43,7 +43,14 @@ class Reducing {
 
   template <std::size_t Few>
   [[gnu::always_inline]] void run(std::size_t count, std::size_t inputs, std::size_t outputs) const {
+    constexpr std::size_t page = page_bytes / sizeof(Stored);
     std::size_t i = 0;
+    for (; i + 2 * page <= count; i += 2 * page) {
+      for (std::size_t j = i; j < i + page; j += Few * lanes) {
+        reduce_vectors<Few>(j, inputs, outputs);
+        reduce_vectors<Few>(j + page, inputs, outputs);
+      }
+    }
     for (; i + Few * lanes <= count; i += Few * lanes) reduce_vectors<Few>(i, inputs, outputs);
     for (; i + lanes <= count; i += lanes) reduce_vectors<1>(i, inputs, outputs);
     for (; i < count; ++i) reduce_one(i, inputs, outputs);
