@@ -134,6 +134,7 @@ TEST_CASE("with a hook that keeps an error, or with shares by speed, the others 
                             Words{"--parallel.hook=onebit", "--parallel.freeze_step=5", "--optim.name=adam"},
                             Words{"--parallel.balance=true"});
   CAPTURE(overrides);
+  const bool has_hook = overrides.front().find("hook") != std::string::npos;
   overrides.emplace_back("--recovery.mode=in_process");
   const Training training;
   Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
@@ -148,6 +149,7 @@ TEST_CASE("with a hook that keeps an error, or with shares by speed, the others 
   CHECK(recorded_steps(training) == first_steps(80));
   CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
   CHECK(occurrences(result.err, "new round") == 0);
+  CHECK(occurrences(result.out + result.err, "the rank begins with the mean of the others") == (has_hook ? 2 : 0));
 }
 
 TEST_CASE("twenty kills of random ranks in one job: the same bits, no descriptor is left open") {

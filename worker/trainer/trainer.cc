@@ -242,8 +242,7 @@ class Trainer::Impl {
       state_.ranks_agree = true;
       session_ = make_session(job_, state_, resumed.group);
     }
-    if (!backup_->begin_session(*session_) && resumed.catchup.step > 0 && session_->is_first())
-      log::warn("no rank has what the hook (parallel.hook) keeps from step to step any more: it begins anew");
+    begin_hook(resumed.catchup.step);
     progress_.set_prints(session_->is_first());
     recovering_ = resumed.times;
     recovering_->noticed = noticed;
@@ -252,6 +251,17 @@ class Trainer::Impl {
     if (resumed.group.rank() == resumed.catchup.source)
       log::info("{}: the ranks go on after step {} in generation {} of their group, {:.0f} ms later{}", reason,
                 resumed.catchup.step, resumed.generation, spent.count(), origin_text(resumed.catchup));
+  }
+
+  void begin_hook(std::int64_t step) {
+    const auto begun = backup_->begin_session(*session_);
+    if (step == 0 || session_->own_state_group().rank() > 0) return;
+    if (begun == HookMemory::Begun::anew)
+      log::warn("no rank has what the hook (parallel.hook) keeps from step to step any more: it begins anew");
+    if (begun == HookMemory::Begun::mean)
+      log::warn(
+          "what the hook (parallel.hook) keeps from step to step at a rank was lost with it: the rank begins with the "
+          "mean of the others, so the bits are not those of a run without the loss");
   }
 
   void resume_from_checkpoint() {

@@ -51,24 +51,25 @@ std::string digest_of(Session& session) {
 TEST_CASE("a rank without the states of a hook gets the mean of the others', and their integers") {
   std::vector<States> ranks(3);
   std::vector<HookMemory> memories(3);
-  std::vector<int> restored(3, -1);
+  using Begun = HookMemory::Begun;
+  std::vector<Begun> begun(3);
   const auto in_group = [&](const std::function<void(std::size_t rank, ProcessGroup & group)>& body) {
     run_ranks(3, [&](ProcessGroup& group) { body(static_cast<std::size_t>(group.rank()), group); });
   };
   in_group([&](std::size_t rank, ProcessGroup& group) {
     ranks[rank].set(1, 2, 3);
-    restored[rank] = memories[rank].begin(ranks[rank].states(), group) ? 1 : 0;
+    begun[rank] = memories[rank].begin(ranks[rank].states(), group);
   });
-  CHECK(restored == std::vector{0, 0, 0});
+  CHECK(begun == std::vector(3, Begun::anew));
   for (const auto& each : ranks) CHECK(each.error == std::vector<float>{1, 2});  // no rank had any before
   in_group([&](std::size_t rank, ProcessGroup& group) {
     ranks[rank].set(0.1F, static_cast<float>(rank), 7);
     memories[rank].end();
     if (rank == 0) memories[rank].forget();
     ranks[rank].set(0, 0, 0);
-    restored[rank] = memories[rank].begin(ranks[rank].states(), group) ? 1 : 0;
+    begun[rank] = memories[rank].begin(ranks[rank].states(), group);
   });
-  CHECK(restored == std::vector{1, 1, 1});
+  CHECK(begun == std::vector(3, Begun::mean));
   for (std::size_t rank = 0; rank < 3; ++rank) {
     CHECK(ranks[rank].error == std::vector{0.1F, rank == 0 ? 1.5F : static_cast<float>(rank)});
     CHECK(ranks[rank].passes == std::vector<std::int64_t>{7});

@@ -21,9 +21,9 @@ void share_mean(const Span& span, bool own, int holders, ProcessGroup& group) {
 
 }  // namespace
 
-bool HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
+HookMemory::Begun HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
   states_.clear();
-  if (states.empty()) return true;
+  if (states.empty()) return Begun::unchanged;
   const bool own = fits(states);
   std::vector<std::int64_t> have(static_cast<std::size_t>(group.size()));
   have[static_cast<std::size_t>(group.rank())] = own ? 1 : 0;
@@ -41,7 +41,8 @@ bool HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
   }
   states_ = std::move(states);
   save();
-  return holders > 0;
+  if (holders == 0) return Begun::anew;
+  return holders == group.size() ? Begun::unchanged : Begun::mean;
 }
 
 bool HookMemory::fits(const std::vector<HookState>& states) const {

@@ -16,11 +16,17 @@ namespace ddprun::trainer {
 // group; begin() then counts as not called.
 class HookMemory {
  public:
+  enum class Begun {
+    unchanged,  // all ranks have what they had, or there are no states
+    mean,       // some have the mean over the others
+    anew,       // none has any
+  };
+
   // states: those of the hook of a new group, the same at all ranks of group but for their values. Gives them the
   // values that they had in the group before. A rank that has none gets the mean over those that have, and their
-  // integers; if no rank has any, the states stay as they are, and the result is false. Collective, unless there are no
-  // states.
-  bool begin(std::vector<HookState> states, ProcessGroup& group);
+  // integers; if no rank has any, the states stay as they are. Returns the same at all ranks. Collective, unless there
+  // are no states.
+  Begun begin(std::vector<HookState> states, ProcessGroup& group);
   // To be called before each step.
   void save();
   // To be called if it has failed: gives the states the values before it.

@@ -32,9 +32,10 @@ class StepBackup {
   StepBackup(TrainState& state, std::function<void(std::int64_t step)> on_applied);
 
   // A rank that has got the state from another one first calls forget_hook(), one whose session has the states of the
-  // hook already take_hook(). Returns false if the hook has states, and no rank of own_state_group() has those of an
-  // earlier group. Collective.
-  bool begin_session(Session& session) { return hook_.begin(session.own_state(), session.own_state_group()); }
+  // hook already take_hook(). See HookMemory::begin().
+  HookMemory::Begun begin_session(Session& session) {
+    return hook_.begin(session.own_state(), session.own_state_group());
+  }
   void end_session() { hook_.end(); }
   void forget_hook() { hook_.forget(); }
   void take_hook(Session& session) { hook_.take(session.own_state()); }
