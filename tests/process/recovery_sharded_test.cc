@@ -206,6 +206,45 @@ TEST_CASE("parts of the state in files come from files of a neighbour, or from a
   check_returns(check_ledger(training), result.out + result.err);
 }
 
+// The first stages are those of the job without a fault, and so are the bits: they do not depend on the stages.
+TEST_CASE("after layers of a pipeline have moved, the others go on in their processes, with the same bits") {
+  const bool has_replicas = GENERATE(true, false);
+  CAPTURE(has_replicas);
+  const std::string stages = has_replicas ? "2" : "4";
+  Words overrides{"--model.plugin=" DDPRUN_PLUGINS "/libslow_layers.so",
+                  "--model.name=slow_layers",
+                  "--slow.layers=8",
+                  "--slow.layer_us=150",
+                  "--slow.slow_us=1000",
+                  "--slow.rank=3",
+                  "--parallel.pipeline=" + stages,
+                  "--parallel.micro_batches=" + stages,
+                  "--train.batch_size=" + stages + "0",
+                  "--optim.name=adamw",
+                  "--train.epochs=5",
+                  "--eval.every_epochs=0",
+                  "--checkpoint.peers=1",
+                  "--checkpoint.every_steps=1000"};
+  const auto expected = undisturbed_digest(overrides);
+  REQUIRE(expected.size() == 64);
+  overrides.emplace_back("--parallel.balance=true");
+  const Training training;
+  Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
+  child.wait_until([&] { return occurrences(child.out() + child.err(), " moves from stage ") > 0; },
+                   "a layer that moves", bound);
+  wait_for_step(child, training, last_recorded_step(training) + 3);
+  replace(child, training, has_replicas ? 3 : 0);
+  const auto result = child.wait(bound);
+  INFO(result.out + result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out) == expected);
+  CHECK(recorded_steps(training) == first_steps(200));
+  CHECK(occurrences(result.err, "new round") == 0);
+  CHECK(occurrences(result.out + result.err, from_copies) == (has_replicas ? 0 : 1));
+  const auto ledger = training.folder / "ledger";
+  CHECK(Child({DDPRUN_WORKER, "ledger", "verify", ledger.string()}).wait(bound).code == 0);
+}
+
 TEST_CASE("without copies and checkpoints the ranks begin again, in their processes") {
   const Words overrides{"--parallel.zero=1", "--checkpoint.every_steps=1000"};
   const auto expected = undisturbed_digest(overrides);

@@ -74,8 +74,9 @@ ddprun_process_test(recovery_sharded_test
   SOURCES recovery_sharded_test.cc
   LIBS ddprun::common Boost::json
   TIMEOUT 600)
-add_dependencies(recovery_sharded_test ddprun-worker)
-target_compile_definitions(recovery_sharded_test PRIVATE DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>")
+add_dependencies(recovery_sharded_test ddprun-worker slow_layers)
+target_compile_definitions(recovery_sharded_test PRIVATE
+  DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>" DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
 ddprun_process_test(restoration_kills_test SOURCES restoration_kills_test.cc LIBS ddprun::common Boost::json TIMEOUT 300)
 add_dependencies(restoration_kills_test ddprun-worker)
 ddprun_process_test(lost_host_test SOURCES lost_host_test.cc LIBS ddprun::common Boost::json TIMEOUT 600)

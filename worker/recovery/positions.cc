@@ -13,6 +13,14 @@ namespace {
 // The part of a state of which every rank has all, in a group of any size. A divided state has parts from 0 on.
 constexpr int whole_part = -1;
 
+// A way in which a group has divided the state: Holdings::parts and moves.
+struct Division {
+  std::vector<int> parts;
+  int moves = 0;
+
+  bool is_of(const Holdings& holdings) const { return holdings.parts == parts && holdings.moves == moves; }
+};
+
 // The first process that holds each part of the state after a step.
 using Holders = std::map<int, int>;
 
@@ -37,15 +45,16 @@ std::optional<std::int64_t> newest_complete(std::span<const Holdings> processes,
   return std::nullopt;
 }
 
-Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const std::vector<int>& parts,
-                   bool applied) {
+Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const Division& division, bool applied) {
+  const auto& parts = division.parts;
   Catchup catchup{.step = step,
                   .source = -1,
                   .lagging = {},
                   .from = applied ? StateSource::applied : StateSource::copies,
                   .sources = {},
                   .reached = step,
-                  .repeats = false};
+                  .repeats = false,
+                  .moves = division.moves};
   Holders holders;
   const auto has = [&](std::size_t rank, int part) {
     return processes[rank].parts == parts && holds(processes[rank], step, part, applied);
@@ -61,7 +70,7 @@ Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const
     if (is_holder ? processes[rank].events_done != step : rank == 0) catchup.repeats = true;
   }
   const bool is_divided = parts[0] != whole_part;
-  if (is_divided && parts.size() != processes.size()) {
+  if (is_divided && (parts.size() != processes.size() || division.moves > 0)) {
     for (const int part : parts) catchup.holders.push_back(holders.at(part));
     return catchup;
   }
@@ -75,7 +84,7 @@ Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const
 }
 
 void write(std::ostream& text, const Holdings& holdings) {
-  text << holdings.reached << ' ' << holdings.confirmed << ' ' << holdings.parts.size();
+  text << holdings.reached << ' ' << holdings.confirmed << ' ' << holdings.moves << ' ' << holdings.parts.size();
   for (const int part : holdings.parts) text << ' ' << part;
   text << ' ' << holdings.held.size();
   for (const HeldPart& held : holdings.held) text << ' ' << held.step << ' ' << held.part << ' ' << held.applied;
@@ -84,7 +93,7 @@ void write(std::ostream& text, const Holdings& holdings) {
 Holdings read(std::istream& words) {
   Holdings holdings;
   std::size_t parts = 0, held = 0;
-  words >> holdings.reached >> holdings.confirmed >> parts;
+  words >> holdings.reached >> holdings.confirmed >> holdings.moves >> parts;
   for (int part = 0; parts > 0 && words >> part; --parts) holdings.parts.push_back(part);
   words >> held;
   for (HeldPart each; held > 0 && words >> each.step >> each.part >> each.applied; --held)
@@ -93,24 +102,27 @@ Holdings read(std::istream& words) {
 }
 
 // Returns the ways in which groups have divided the state, each once.
-std::vector<std::vector<int>> layouts_of(std::span<const Holdings> processes) {
-  std::vector<std::vector<int>> layouts;
-  const auto add = [&](const std::vector<int>& parts) {
-    if (!parts.empty() && std::ranges::count(layouts, parts) == 0) layouts.push_back(parts);
+std::vector<Division> divisions_of(std::span<const Holdings> processes) {
+  std::vector<Division> all;
+  const auto add = [&](const Holdings& holdings) {
+    if (holdings.parts.empty()) return;
+    if (std::ranges::none_of(all, [&](const Division& each) { return each.is_of(holdings); }))
+      all.push_back({holdings.parts, holdings.moves});
   };
   for (const Holdings& process : processes) {
-    add(process.parts);
-    for (const Holdings& each : process.earlier) add(each.parts);
+    add(process);
+    for (const Holdings& each : process.earlier) add(each);
   }
-  return layouts;
+  return all;
 }
 
 // Returns what each process holds of one of them.
-std::vector<Holdings> held_in_layout(std::span<const Holdings> processes, const std::vector<int>& parts) {
+std::vector<Holdings> held_of(std::span<const Holdings> processes, const Division& division) {
   std::vector<Holdings> all;
   for (const Holdings& process : processes) {
-    const auto found = std::ranges::find(process.earlier, parts, &Holdings::parts);
-    if (process.parts == parts)
+    const auto found =
+        std::ranges::find_if(process.earlier, [&](const Holdings& each) { return division.is_of(each); });
+    if (division.is_of(process))
       all.push_back(process);
     else
       all.push_back(found == process.earlier.end() ? Holdings{} : *found);
@@ -147,13 +159,13 @@ Holdings decode_holdings(std::string_view text) {
 
 std::optional<Catchup> compare_positions(std::span<const Holdings> processes) {
   std::optional<Catchup> best;
-  for (const auto& parts : layouts_of(processes)) {
-    const auto held = held_in_layout(processes, parts);
+  for (const Division& division : divisions_of(processes)) {
+    const auto held = held_of(processes, division);
     for (const bool applied : {true, false}) {
-      const auto step = newest_complete(held, parts, applied);
+      const auto step = newest_complete(held, division.parts, applied);
       if (!step) continue;
       const bool is_applied_instead = best && *step == best->step && applied && best->from == StateSource::copies;
-      if (!best || *step > best->step || is_applied_instead) best = catchup_to(*step, held, parts, applied);
+      if (!best || *step > best->step || is_applied_instead) best = catchup_to(*step, held, division, applied);
     }
   }
   return best;

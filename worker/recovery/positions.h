@@ -34,6 +34,8 @@ struct Holdings {
   // those of their present parts. These have no earlier ones.
   std::vector<Holdings> earlier = {};
   std::int64_t events_done = -1;  // the last step that it has applied, if it has had all events of it; otherwise -1
+  // How often the ranks of that group had divided the state anew since it began. Each group begins as one of its size.
+  int moves = 0;
 
   friend bool operator==(const Holdings&, const Holdings&) = default;
 };
@@ -59,11 +61,12 @@ struct Catchup {
   std::vector<int> lagging;  // the ranks that get their part of the state from another one, in order
   StateSource from = StateSource::applied;
   std::vector<int> sources = {};  // by rank, the one that has its part: itself, unless it lags
-  // Set instead of lagging and sources if the group before had another size, so that parts are others now: by rank of
-  // that group, the one that has its part now.
+  // Set instead of lagging and sources if the group before had another size, or had divided the state anew, so that
+  // parts are others now: by rank of that group, the one that has its part now.
   std::vector<int> holders = {};
   std::int64_t reached = 0;  // the last step that any member has applied: later ones than step are repeated
   bool repeats = true;       // the events of the step that stands are repeated: a process may not have had all of them
+  int moves = 0;             // those of the parts: see Holdings
   friend bool operator==(const Catchup&, const Catchup&) = default;
 };
 
@@ -72,7 +75,8 @@ struct Catchup {
 // knows that all ranks had them: until then some may not have had the events of that step, and earlier ones exist.
 // The events of a step that stands are done if rank 0 and all others that have applied it have had them.
 // A group of another size than the one before, which divided the state in another way, may have members that were not
-// in that. Returns none if there is no such step.
+// in that; so may one of the same size, if the one before has divided the state anew. Returns none if there is no such
+// step.
 std::optional<Catchup> compare_positions(std::span<const Holdings> processes);
 
 }  // namespace ddprun

@@ -45,7 +45,8 @@ LoopEnd run_loop(Session& session, Observer& observer, StepBackup* backup,
   observer.training_started(session);
   while (step < total) {
     const StepRequests requests(observer.stop_requested(), change_requested && change_requested());
-    const auto result = make_step(session, requests, backup);
+    auto result = make_step(session, requests, backup);
+    session.balance(result);
     if (tell(session, observer, result, false)) return LoopEnd::stopped;
     if (result.change_requested && step < total) {
       if (backup) backup->end_events();

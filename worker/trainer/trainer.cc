@@ -100,7 +100,7 @@ class Trainer::Impl {
                                  .training_record = context.training_record,
                                  .wants_standby = recovery_ && wants_standby(config),
                                  .epoch_samples = samples_of_epoch_,
-                                 .copies = copies_ && config.checkpoint.peers > 0 ? &*copies_ : nullptr,
+                                 .copies = copies_ ? &*copies_ : nullptr,
                                  .first_of_host = context.first_of_host});
     if (session_) resume_from_checkpoint();
   }

@@ -117,6 +117,33 @@ TEST_CASE("copies of a larger group's ranks count until those of all of its succ
   CHECK(compare_positions(processes)->from == StateSource::applied);
 }
 
+TEST_CASE("parts that have moved within a group are not those of before, and the next group has others") {
+  const auto after_move = [](Holdings holdings) {
+    holdings.moves = 1;
+    return holdings;
+  };
+  const std::vector<int> two{0, 1};
+  // Copies are of the stages before, and one process still has its part as it was then.
+  std::vector<Holdings> processes{
+      {.parts = two, .held = {kept(5, 0), kept(5, 1), applied(8, 0)}, .reached = 8, .confirmed = 5},
+      after_move({.parts = two, .held = {applied(8, 1)}, .reached = 8})};
+  auto catchup = compare_positions(processes);
+  REQUIRE(catchup);
+  CHECK(catchup->step == 5);
+  CHECK(catchup->moves == 0);
+  CHECK(catchup->sources == std::vector{0, 0});
+  processes[0] = after_move({.parts = two,
+                             .held = {applied(8, 0)},
+                             .reached = 8,
+                             .earlier = {{.parts = two, .held = {kept(5, 0), kept(5, 1)}, .confirmed = 5}}});
+  catchup = compare_positions(processes);
+  REQUIRE(catchup);
+  CHECK(catchup->step == 8);
+  CHECK(catchup->moves == 1);
+  CHECK(catchup->sources.empty());
+  CHECK(catchup->holders == std::vector{0, 1});
+}
+
 TEST_CASE("some of the parts are of no use") {
   const Holdings first{all_differ, {kept(5, 0), kept(5, 2)}, 9, 5};
   CHECK_FALSE(compare_positions(std::vector<Holdings>{first, {}, {}}));
@@ -150,7 +177,8 @@ TEST_CASE("holdings travel as text") {
   with_events.events_done = 7;
   for (const auto& holdings :
        {Holdings{}, whole_state(7), with_events, Holdings{all_differ, {kept(5, 0), applied(9, 0)}, 9, 5},
-        Holdings{all_differ, {kept(5, 0)}, 9, 5, {Holdings{two_copies, {kept(3, 1)}, 9, 3}}}})
+        Holdings{all_differ, {kept(5, 0)}, 9, 5, {Holdings{two_copies, {kept(3, 1)}, 9, 3}}},
+        Holdings{.parts = {0, 1}, .held = {kept(5, 0)}, .earlier = {{.parts = {0, 1}, .moves = 2}}, .moves = 3}})
     CHECK(decode_holdings(encode(holdings)) == holdings);
   CHECK_THROWS_AS(decode_holdings("7 5 3 0"), Error);
   CHECK_THROWS_AS(decode_holdings(""), Error);

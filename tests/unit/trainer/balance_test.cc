@@ -34,7 +34,8 @@ Run run(const TrainingJob& job, int steps, int ranks_of_share = 1) {
     };
     const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group, told);
     for (int step = 0; step < steps; ++step) {
-      const auto taken = session->step(false);
+      auto taken = session->step(false);
+      session->balance(taken);
       samples = taken.own_samples;
       if (group.rank() != slow_rank * ranks_of_share) continue;
       result.losses.push_back(taken.loss);

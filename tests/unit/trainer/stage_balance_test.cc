@@ -42,7 +42,8 @@ Run run(const TrainingJob& job, int ranks) {
     const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group, told);
     own = session.get();
     for (int step = 0; step < steps; ++step) {
-      const auto taken = session->step(false);
+      auto taken = session->step(false);
+      session->balance(taken);
       if (group.rank() > 0) continue;
       result.losses.push_back(taken.loss);
       if (!taken.balance.empty()) result.moves.push_back(taken.balance);

@@ -58,8 +58,9 @@ std::string why_not_in_process(const TrainConfig& config) {
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);
   if (!p.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
   if (!p.ignored_parameters.empty()) return "with parallel.ignored_parameters ranks have parameters of their own";
-  if (p.balance && p.pipeline > 1)
-    return "with parallel.balance layers of a pipeline move, and copies of the state are of the stages before";
+  if (p.balance && p.pipeline > 1 && !hook_with_state(config).empty())
+    return fmt::format("with parallel.balance layers of a pipeline move, but not what parallel.hook = {} keeps of them",
+                       hook_with_state(config));
   if (config.profile.steps > 0) return "profile.steps records the steps of one process group";
   return "";
 }

@@ -22,7 +22,7 @@ struct ObserverContext {
   std::string training_record = {};      // WorkerEnv::training_record
   bool wants_standby = false;            // see TrainingRecord
   std::int64_t epoch_samples = 0;        // those in the training data
-  PartCopies* copies = nullptr;          // set if copies are kept (checkpoint.peers)
+  PartCopies* copies = nullptr;          // set if the run can recover, and ranks have parts of the state
   bool first_of_host = false;            // true for the one rank of this host that writes what each host has
 };
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <deque>
 #include <iterator>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "common/error.h"
@@ -65,30 +67,35 @@ std::size_t PartCopies::Layout::bytes_of(int rank) const {
 }
 
 void PartCopies::begin(Session& session, bool has_state) {
+  ProcessGroup& group = session.group();
   auto parts = session.parts();
   if (!parts) throw Error(Errc::internal, "the session does not say which parts of the state its ranks have");
-  state_.reset();
-  state_.emplace(std::move(*parts));
-  auto tensors = all_tensors(*state_);
-  auto numbers = sharding::part_numbers(tensors, session.group().size());
-  layout_ = std::make_shared<const Layout>(Layout{.tensors = std::move(tensors), .parts = std::move(numbers)});
-  const int rank = session.group().rank();
+  auto tensors = all_tensors(*parts);
+  auto numbers = sharding::part_numbers(tensors, group.size());
+  const Layout layout{
+      .tensors = std::move(tensors), .parts = std::move(numbers), .moves = session_ ? layout_->moves + 1 : 0};
+  const int rank = group.rank();
   std::size_t bytes = 0;
-  for (const Tensor& part : own_parts()) bytes += part.bytes();
-  if (bytes != layout_->bytes_of(rank))
+  for (const Tensor& part : present_parts(*parts)) bytes += part.bytes();
+  if (bytes != layout.bytes_of(rank))
     throw make_error(Errc::internal, "rank {} has {} bytes of the state, its placements say {}", rank, bytes,
-                     layout_->bytes_of(rank));
+                     layout.bytes_of(rank));
+  const auto neighbours = neighbours_of(rank, all_gather_bytes(group, local_host_name()));
+  std::vector<std::int64_t> own_state_bytes(static_cast<std::size_t>(group.size()));
+  for (const HookState& own : session.own_state())
+    own_state_bytes[static_cast<std::size_t>(rank)] += static_cast<std::int64_t>(own.span.bytes());
+  allreduce(group, own_state_bytes);
   session_ = &session;
   has_state_ = has_state;
-  neighbours_ = neighbours_of(session.group().rank(), all_gather_bytes(session.group(), local_host_name()));
-  own_state_bytes_.assign(static_cast<std::size_t>(session.group().size()), 0);
-  for (const HookState& own : session.own_state())
-    own_state_bytes_[static_cast<std::size_t>(rank)] += static_cast<std::int64_t>(own.span.bytes());
-  allreduce(session.group(), own_state_bytes_);
+  state_.reset();
+  state_.emplace(std::move(*parts));
+  layout_ = std::make_shared<const Layout>(layout);
+  neighbours_ = neighbours;
+  own_state_bytes_ = std::move(own_state_bytes);
 }
 
-std::vector<Tensor> PartCopies::own_parts() const {
-  auto all = parts_by_tensor(*state_);
+std::vector<Tensor> PartCopies::present_parts(const StateParts& state) {
+  auto all = parts_by_tensor(state);
   std::erase_if(all, [](const Tensor& tensor) { return !tensor.defined() || tensor.bytes() == 0; });
   return all;
 }
@@ -217,12 +224,18 @@ void PartCopies::set_aside() {
 Holdings PartCopies::holdings() const {
   Holdings result{.parts = {}, .held = {}, .reached = reached_};
   for (const Copy& copy : copies_) {
-    const auto& parts = copy.layout->parts;
-    if (result.parts.empty()) result.parts = parts;
+    const Layout& layout = *copy.layout;
+    const auto is_of = [&](const Holdings& each) { return each.parts == layout.parts && each.moves == layout.moves; };
+    if (result.parts.empty()) {
+      result.parts = layout.parts;
+      result.moves = layout.moves;
+    }
     Holdings* own = &result;
-    if (result.parts != parts) {
-      const auto found = std::ranges::find(result.earlier, parts, &Holdings::parts);
-      own = found == result.earlier.end() ? &result.earlier.emplace_back(Holdings{.parts = parts}) : &*found;
+    if (!is_of(result)) {
+      const auto found = std::ranges::find_if(result.earlier, is_of);
+      own = found == result.earlier.end()
+                ? &result.earlier.emplace_back(Holdings{.parts = layout.parts, .moves = layout.moves})
+                : &*found;
     }
     own->held.push_back(copy.held);
     if (copy.is_complete) own->confirmed = std::max(own->confirmed, copy.held.step);
@@ -234,8 +247,9 @@ Holdings PartCopies::holdings() const {
 const PartCopies::Copy& PartCopies::find(const Catchup& catchup, std::optional<int> part) const {
   const auto ranks = catchup.holders.empty() ? catchup.sources.size() : catchup.holders.size();
   const auto found = std::ranges::find_if(copies_, [&](const Copy& each) {
-    return each.layout->parts.size() == ranks && each.held.step == catchup.step &&
-           each.held.applied == (catchup.from == StateSource::applied) && (!part || each.held.part == *part);
+    return each.layout->parts.size() == ranks && each.layout->moves == catchup.moves &&
+           each.held.step == catchup.step && each.held.applied == (catchup.from == StateSource::applied) &&
+           (!part || each.held.part == *part);
   });
   if (found == copies_.end())
     throw make_error(Errc::internal, "this rank has no copy of part {} of {} after step {}, as it has told the others",
@@ -297,21 +311,26 @@ PartCopies::Layout PartCopies::layout_before(const Catchup& catchup) const {
   return layout;
 }
 
-// The group before had another size. Copies are like files of its ranks.
+// The group before had another size, or its layers had moved. Copies are like files of its ranks.
 void PartCopies::redistribute_parts(const Catchup& catchup) const {
   const Layout before = layout_before(catchup);
   if (before.tensors.size() != layout_->tensors.size())
     throw make_error(Errc::internal, "the copies are of {} tensors, the state has {}", before.tensors.size(),
                      layout_->tensors.size());
+  // By name, the places in the layout before, which may have another order: that of a parameter, then of its average.
+  std::map<std::string_view, std::deque<std::size_t>> places;
+  for (std::size_t i = 0; i < before.tensors.size(); ++i) places[before.tensors[i].spec().name].push_back(i);
+  std::vector<std::size_t> place_of;  // by tensor
   sharding::Redistribution moves;
   moves.files.emplace();
-  for (std::size_t i = 0; i < layout_->tensors.size(); ++i) {
-    if (before.tensors[i].spec().name != layout_->tensors[i].spec().name)
-      throw make_error(Errc::internal, "the copies of {} are not of {}", before.tensors[i].spec().name,
-                       layout_->tensors[i].spec().name);
-    moves.tensors.push_back(layout_->tensors[i].spec());
-    moves.from.placements.push_back(before.tensors[i].placement());
-    moves.to.placements.push_back(layout_->tensors[i].placement());
+  for (const auto& tensor : layout_->tensors) {
+    auto& found = places[tensor.spec().name];
+    if (found.empty()) throw make_error(Errc::internal, "there is no copy of {}", tensor.spec().name);
+    place_of.push_back(found.front());
+    found.pop_front();
+    moves.tensors.push_back(tensor.spec());
+    moves.from.placements.push_back(before.tensors[place_of.back()].placement());
+    moves.to.placements.push_back(tensor.placement());
   }
   moves.from.processes.assign(before.parts.size(), sharding::absent);
   moves.files->placements = moves.from.placements;
@@ -319,7 +338,7 @@ void PartCopies::redistribute_parts(const Catchup& catchup) const {
   const auto read = [&](const sharding::Transfer& transfer, Span into) {
     const Copy& copy = find(catchup, before.part_of(transfer.file));
     std::size_t offset = static_cast<std::size_t>(transfer.read_offset) * size_of(into.dtype);
-    for (std::size_t i = 0; i < transfer.tensor; ++i)
+    for (std::size_t i = 0; i < place_of[transfer.tensor]; ++i)
       offset += static_cast<std::size_t>(before.tensors[i].local_bytes(transfer.file));
     std::memcpy(into.data, static_cast<const std::byte*>(copy.bytes.raw()) + offset, into.bytes());
   };

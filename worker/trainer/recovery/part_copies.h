@@ -29,7 +29,9 @@ class PartCopies {
   explicit PartCopies(std::filesystem::path folder = {}) : folder_(std::move(folder)) {}
 
   // Learns which rank has which parts; copies that are held stay. has_state: false if the session's state is to be
-  // restored. The session outlives the next set_aside(). Collective.
+  // restored. To be called again when the ranks of the session have divided the state anew: if it fails, this object
+  // holds what the parts were before, as the last step has left them. The session outlives the next set_aside().
+  // Collective.
   void begin(Session& session, bool has_state);
   // Keeps copies of the state after the session's last step, in place of earlier ones once all ranks have theirs: each
   // rank sends its parts to a neighbour. steps: the seconds that this rank's steps since the last copies have taken.
@@ -60,6 +62,7 @@ class PartCopies {
   struct Layout {
     std::vector<sharding::PlacedTensor> tensors;
     std::vector<int> parts;  // by rank, their numbers
+    int moves = 0;           // see Holdings
 
     int part_of(int rank) const { return parts.at(static_cast<std::size_t>(rank)); }
     std::size_t bytes_of(int rank) const;
@@ -73,7 +76,8 @@ class PartCopies {
     bool has_averages = false;
     Tensor bytes;  // the rank's parts of all tensors, in the order of the layout; then, of a kept copy, its own state
   };
-  std::vector<Tensor> own_parts() const;
+  std::vector<Tensor> own_parts() const { return present_parts(*state_); }
+  static std::vector<Tensor> present_parts(const StateParts& state);
   Tensor make_memory(std::size_t bytes) const;
   Tensor take_memory(std::size_t bytes);
   Copy copy_with(Tensor memory, int rank, bool applied) const;

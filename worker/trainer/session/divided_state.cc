@@ -219,23 +219,24 @@ std::string DividedState::balance_stages(const std::vector<profiler::StepTimes>&
                      decision->from, decision->to, decision->reason);
 }
 
-// Model, optimizer and averages keep their values, at other ranks.
+// Model, optimizer and averages keep their values, at other ranks. If the group fails within, the parts as they were
+// before still have those values, and what is no part, too.
 void DividedState::cut_at(const std::vector<std::size_t>& cuts) {
-  const auto optimizer = std::move(state_.optimizer);
-  const auto averages = std::exchange(state_.ema, std::nullopt);
-  const auto state = sharded(optimizer->state());
-  const auto state_of_averages = averages ? std::optional(sharded(averages->averages())) : std::nullopt;
+  const double lr = state_.optimizer->lr();
+  const auto steps = state_.optimizer->step_count();
+  const bool has_averages = state_.ema && state_.ema->started();
+  const auto state = sharded(state_.optimizer->state());
+  const auto averages = has_averages ? std::optional(sharded(state_.ema->averages())) : std::nullopt;
   const auto parts = sharded(own_parts());
   forms_.pipelined->cut_at(cuts);
   divide();
+  state_.optimizer->set_lr(lr);
+  state_.optimizer->set_step_count(steps);
+  if (has_averages) state_.ema->set_started();
   parts.move_to(sharded(own_parts()));
   if (!forms_.parallelism.has_whole_parameters()) forms_.parallelism.parameters_updated();
   state.move_to(sharded(state_.optimizer->state()));
-  state_.optimizer->set_lr(optimizer->lr());
-  state_.optimizer->set_step_count(optimizer->step_count());
-  if (!averages || !averages->started()) return;
-  state_of_averages->move_to(sharded(state_.ema->averages()));
-  state_.ema->set_started();
+  if (has_averages) averages->move_to(sharded(state_.ema->averages()));
 }
 
 }  // namespace ddprun::trainer

@@ -96,6 +96,9 @@ class Session {
   // Trains the next samples of the data order and advances the state. requests: this rank's, of which all ranks learn
   // by StepResult.
   virtual StepResult step(StepRequests requests) = 0;
+  // To be called after each step with its result: divides the work of the next steps anew if the ranks' times call for
+  // it, and says why (StepResult::balance). parts() may be others then, of the same state: that after the step.
+  virtual void balance(StepResult&) {}
   // Evaluates the state's model on the test set.
   virtual Evaluation evaluate() = 0;
 

@@ -81,7 +81,6 @@ StepResult TrainSession::step(StepRequests requests) {
   result.model_peaks = forms_.parallelism.take_peaks();
   rank_times_.step_done(told_times_ ? told_times_(result.times) : result.times);
   advance(result);
-  balance(result);
   return result;
 }
 
@@ -105,7 +104,6 @@ Evaluation TrainSession::evaluate_parameters() {
   return runner_->evaluate(*datasets_.test);
 }
 
-// Balances by the times of forward and backward passes, which all ranks know: so all decide alike.
 void TrainSession::balance(StepResult& result) {
   if (result.rank_times.empty()) return;
   result.balance = divided_.balance_stages(result.rank_times);

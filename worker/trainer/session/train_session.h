@@ -38,6 +38,8 @@ class TrainSession final : public Session {
 
   // Runs forward, backward and update.
   StepResult step(StepRequests requests) override;
+  // Decides by the times of forward and backward passes, which all ranks know.
+  void balance(StepResult& result) override;
   Evaluation evaluate() override;
 
   WholeState gather_state() override { return divided_.gather(); }
@@ -66,7 +68,6 @@ class TrainSession final : public Session {
 
  private:
   Evaluation evaluate_parameters();
-  void balance(StepResult& result);
   std::optional<std::vector<int>> begin_shards();
   std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
   void optimize(const StepRunner::Step& step, StepRequests requests, StepResult& result, PhaseTimer& timer);
