@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <sys/mman.h>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,8 @@
 #include "worker/tensor/allocation_count.h"
 #include "worker/tensor/cuda/cuda_device.h"
 #include "worker/tensor/cuda/pinned_memory.h"
+#include "worker/tensor/large_page_region.h"
+#include "worker/tensor/large_pages.h"
 #include "worker/tensor/memory_account.h"
 #include "worker/tensor/sanitized.h"
 #include "worker/tensor/shape_only.h"
@@ -32,20 +33,18 @@ constexpr bool cache_blocks = true;
 // Small blocks are left to malloc; of large ones the cache keeps at most this much.
 constexpr std::size_t smallest_cached = 4096;
 constexpr std::size_t cache_limit_bytes = std::size_t{256} << 20;
-
-// One page fault for 2 MiB in place of 512, and as little work when the process ends, which others may wait to see.
-// Where the kernel has no large page, or does not give any, small ones do.
-constexpr std::size_t large_page = std::size_t{2} << 20;
+constexpr std::size_t region_bytes = cache_limit_bytes / 2;
 
 void* aligned_block(std::size_t bytes) {
   const bool is_large = bytes >= large_page;
   void* block = nullptr;
   if (::posix_memalign(&block, is_large ? large_page : storage_alignment, bytes) != 0) throw std::bad_alloc();
-  if (is_large) ::madvise(block, bytes / large_page * large_page, MADV_HUGEPAGE);
+  prefer_large_pages(block, bytes);
   return block;
 }
 
-// Freed blocks by size.
+// Freed blocks by size. The first ones that are smaller than a large page are parts of a region, which is never freed:
+// they count against the limit even while they are used.
 class BlockCache {
  public:
   void* take(std::size_t bytes) {
@@ -55,9 +54,11 @@ class BlockCache {
       if (found != free_.end() && !found->second.empty()) {
         void* block = found->second.back();
         found->second.pop_back();
-        held_bytes_ -= bytes;
+        if (!region_.contains(block)) held_bytes_ -= bytes;
         return block;
       }
+      if (bytes < large_page)
+        if (void* const block = region_.take(bytes)) return block;
     }
     return aligned_block(bytes);
   }
@@ -70,19 +71,21 @@ class BlockCache {
  private:
   bool keep(void* block, std::size_t bytes) noexcept {
     std::lock_guard lock(mutex_);
-    if (held_bytes_ + bytes > cache_limit_bytes) return false;
+    const bool of_region = region_.contains(block);
+    if (!of_region && held_bytes_ + region_.taken() + bytes > cache_limit_bytes) return false;
     try {
       free_[bytes].push_back(block);
     } catch (const std::bad_alloc&) {
-      return false;
+      return of_region;  // the block is lost
     }
-    held_bytes_ += bytes;
+    if (!of_region) held_bytes_ += bytes;
     return true;
   }
 
   std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> free_;
-  std::size_t held_bytes_ = 0;
+  std::size_t held_bytes_ = 0;  // of free blocks outside the region
+  LargePageRegion region_{region_bytes};
 };
 
 thread_local MemoryWatch* watch = nullptr;
