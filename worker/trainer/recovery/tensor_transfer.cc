@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
-#include <optional>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "common/rounding.h"
 #include "worker/comm/pending_work.h"
@@ -71,20 +72,32 @@ class Chunks {
 // Memory for chunks, which messages use one after the other.
 class Buffers {
  public:
-  Buffers(ProcessGroup& group, std::size_t bytes) : group_(group), bytes_(bytes) {}
+  // group: the one whose ranks read the memory; null if none does.
+  Buffers(ProcessGroup* group, std::size_t bytes) : group_(group), bytes_(bytes) {}
 
-  RegisteredBuffer take() {
-    if (idle_.empty()) return group_.allocate(bytes_);
+  std::shared_ptr<std::byte> take() {
+    if (idle_.empty()) group_ ? add_registered() : add();
     auto buffer = std::move(idle_.back());
     idle_.pop_back();
     return buffer;
   }
-  void give_back(RegisteredBuffer buffer) { idle_.push_back(std::move(buffer)); }
+  void give_back(std::shared_ptr<std::byte> buffer) { idle_.push_back(std::move(buffer)); }
 
  private:
-  ProcessGroup& group_;
+  // Tensors have memory that was used before, which costs no page faults.
+  void add() {
+    const auto memory = std::make_shared<Tensor>(Tensor::empty({static_cast<std::int64_t>(bytes_)}, DType::uint8));
+    idle_.emplace_back(memory, static_cast<std::byte*>(memory->raw()));
+  }
+  // Other ranks map each allocation by itself.
+  void add_registered() {
+    const auto memory = std::make_shared<RegisteredBuffer>(group_->allocate(in_flight * bytes_));
+    for (std::size_t i = 0; i < in_flight; ++i) idle_.emplace_back(memory, memory->data() + i * bytes_);
+  }
+
+  ProcessGroup* const group_;
   const std::size_t bytes_;
-  std::vector<RegisteredBuffer> idle_;
+  std::vector<std::shared_ptr<std::byte>> idle_;
 };
 
 // A chunk on its way: in a buffer if several tensors have parts of it, or if it is to be copied.
@@ -100,12 +113,12 @@ class Message {
     });
     if (parts > 1 || copies) {
       packed_ = buffers.take();
-      memory = packed_->data();
+      memory = packed_.get();
     }
     span_ = {memory, chunks.bytes_of(chunk), DType::uint8};
   }
   ~Message() {
-    if (packed_) buffers_.give_back(*std::move(packed_));
+    if (packed_) buffers_.give_back(std::move(packed_));
   }
   Message(const Message&) = delete;
   Message& operator=(const Message&) = delete;
@@ -124,7 +137,7 @@ class Message {
   // Order of a part and of its place in the packed memory: destination, source.
   template <class Order>
   void move(Order order) {
-    auto* packed = packed_->data();
+    auto* packed = packed_.get();
     chunks_.for_each_part(chunk_, [&](std::byte* part, std::size_t bytes) {
       const auto [to, from] = order(part, packed);
       std::memcpy(to, from, bytes);
@@ -135,14 +148,14 @@ class Message {
   const Chunks& chunks_;
   const std::size_t chunk_;
   Buffers& buffers_;
-  std::optional<RegisteredBuffer> packed_;
+  std::shared_ptr<std::byte> packed_;
   Span span_;
   PendingWork work_;  // the tensors and the buffers outlive it
 };
 
 void send_share(const Chunks& chunks, ProcessGroup& group, const std::vector<int>& lagging, const Plan& plan,
                 std::size_t share) {
-  Buffers buffers(group, plan.chunk_bytes);
+  Buffers buffers(plan.copies ? &group : nullptr, plan.chunk_bytes);
   std::deque<Message> messages;
   for (auto chunk = share; chunk < chunks.count(); chunk += plan.senders.size())
     for (const int rank : lagging) {
@@ -158,7 +171,7 @@ void send_share(const Chunks& chunks, ProcessGroup& group, const std::vector<int
 }
 
 void receive(const Chunks& chunks, ProcessGroup& group, const Plan& plan) {
-  Buffers buffers(group, plan.chunk_bytes);
+  Buffers buffers(nullptr, plan.chunk_bytes);
   std::deque<Message> messages;
   const auto take_oldest = [&] {
     messages.front().work().wait();
@@ -173,12 +186,12 @@ void receive(const Chunks& chunks, ProcessGroup& group, const Plan& plan) {
   while (!messages.empty()) take_oldest();
 }
 
-// Messages are large enough that their fixed costs do not count. Through shared memory they still fit into a
+// Messages are large enough that their fixed costs do not count. Through shared memory those in flight still fit into a
 // processor's cache, and one sender is as fast as the receiver; the other ranks go on. Over a network, new connections
 // are slow at first, so that all senders have a share of a small state too.
 Plan plan_for(std::size_t bytes, const ProcessGroup& group, std::vector<int> senders) {
   constexpr std::size_t smallest = std::size_t{64} << 10, largest = std::size_t{4} << 20;
-  constexpr std::size_t largest_in_cache = std::size_t{1} << 20;
+  constexpr std::size_t largest_in_cache = std::size_t{512} << 10;
   if (group.backend() == "shm") senders.resize(1);
   const bool copies = group.backend() == "shm" || group.backend() == "hierarchical";
   const auto wanted = std::clamp(bytes / (2 * senders.size()), smallest, largest);
