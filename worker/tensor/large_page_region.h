@@ -20,10 +20,11 @@ class LargePageRegion {
 
  private:
   std::byte* map();
+  bool make_usable(std::size_t bytes);
 
   std::size_t bytes_;  // 0: the system has no room
   std::byte* begin_ = nullptr;
-  std::size_t taken_ = 0;
+  std::size_t taken_ = 0, usable_ = 0;
 };
 
 }  // namespace ddprun
