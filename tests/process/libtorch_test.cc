@@ -26,10 +26,11 @@ std::string program(const std::string& name) {
   return LIBTORCH_PROGRAMS "/build/" + name;
 }
 
+constexpr auto no_libtorch = "no PyTorch for C++ here: libtorch-dev, or DDPRUN_TORCH_PYTHON";
+
 // ctest has built the programs before, where that is possible.
-#define REQUIRE_LIBTORCH()                                                                           \
-  if (!std::filesystem::exists(program("digits"))) SKIP("no PyTorch for C++ here: libtorch-dev, or " \
-                                                        "DDPRUN_TORCH_PYTHON")
+#define REQUIRE_LIBTORCH() \
+  if (!std::filesystem::exists(program("digits"))) SKIP(no_libtorch)
 
 // Fills the folder with IDX files: the real digits where they exist, otherwise random ones. Returns its path.
 std::string digits_in(const TempDir& folder) {
