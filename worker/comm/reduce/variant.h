@@ -27,7 +27,7 @@ struct KernelVariant {
   void (*copy_from_peer)(void* to, const void* from, std::size_t bytes);
   void (*copy_for_peers)(void* to, const void* from, std::size_t bytes);
   void (*copy_past_caches)(void* to, const void* from, std::size_t bytes);
-  // Asks for the lines of memory that this rank will write.
+  // Prefetches the lines of memory that this rank will write.
   void (*prefetch_for_writing)(void* memory, std::size_t bytes);
 };
 

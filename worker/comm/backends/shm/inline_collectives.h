@@ -26,7 +26,7 @@ class InlineCollectives {
       kernels().copy_for_peers(payload + offset, input + offset, bytes);
     });
   }
-  // Asks for the lines of the next payload, which peers have cached, while the announcement travels.
+  // Prefetches the lines of the next payload, which peers have cached, while the announcement travels.
   void prepare_next(const Operation& operation) {
     for_each_read_part(operation, [&](std::byte* payload, std::size_t offset, std::size_t bytes) {
       kernels().prefetch_for_writing(payload + offset, bytes);
