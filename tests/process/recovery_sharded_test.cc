@@ -122,7 +122,9 @@ TEST_CASE("a pipeline that is cut by measured times has the same stages in the n
   const auto result = run_with_kills(training, overrides, {0, 3});
   INFO(result.out + result.err);
   check_end(training, result, expected);
-  if (!has_replicas) CHECK(occurrences(result.out + result.err, from_copies) == 2);
+  // With replicas a kill may fall between the step of some ranks and that of others: then all return to copies.
+  const int copied = occurrences(result.out + result.err, from_copies);
+  CHECK((has_replicas ? copied < 2 : copied == 2));
 }
 
 TEST_CASE("without copies at neighbours the ranks return to the newest checkpoint, in their processes") {
