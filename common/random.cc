@@ -1,5 +1,7 @@
 #include "common/random.h"
 
+#include <array>
+#include <bit>
 #include <cerrno>
 #include <sys/random.h>
 #include <vector>
@@ -24,6 +26,12 @@ std::string random_hex(std::size_t bytes) {
   std::string text;
   for (const auto byte : random) text += fmt::format("{:02x}", byte);
   return text;
+}
+
+unsigned random_seed() {
+  std::array<unsigned char, sizeof(unsigned)> bytes;
+  fill_random(bytes);
+  return std::bit_cast<unsigned>(bytes);
 }
 
 }  // namespace ddprun

@@ -16,6 +16,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/random.h"
 #include "rendezvous/store/async_authenticate.h"
 #include "rendezvous/store/awaited.h"
 #include "rendezvous/store/backoff.h"
@@ -66,7 +67,7 @@ class SocketConfirmer::Impl : public std::enable_shared_from_this<Impl> {
   // The parameter keeps this object alive as long as the coroutine's frame.
   asio::awaitable<void> run(std::shared_ptr<Impl>) {
     Backoff backoff;
-    std::minstd_rand random{std::random_device{}()};
+    std::minstd_rand random{random_seed()};
     while (!ended_) {
       const auto problem = co_await attempt();
       error_code ignored;

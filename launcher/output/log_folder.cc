@@ -1,9 +1,11 @@
 #include "launcher/output/log_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <dirent.h>
 #include <fcntl.h>
-#include <random>
+#include <memory>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +14,7 @@
 #include "common/error.h"
 #include "common/host_port.h"
 #include "common/log.h"
+#include "common/random.h"
 
 namespace ddprun {
 namespace {
@@ -24,9 +27,10 @@ constexpr std::size_t random_length = 8;
 constexpr const char* owner_file = ".ddprun_owner";
 
 std::string random_name() {
-  std::random_device source;
+  std::array<unsigned char, random_length> bytes;
+  fill_random(bytes);
   std::string name;
-  for (std::size_t i = 0; i < random_length; ++i) name += random_letters[source() % random_letters.size()];
+  for (const unsigned char byte : bytes) name += random_letters[byte % random_letters.size()];
   return name;
 }
 
@@ -86,13 +90,21 @@ bool is_abandoned(const fs::path& folder) {
   return ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
+// Every start of ddprun reads this folder, which often is /tmp and full: a path for each of its entries would take as
+// long as the start of a worker.
+std::vector<std::string> temporary_names_in(const fs::path& parent) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(parent.c_str()), ::closedir);
+  if (!folder) return names;
+  while (const dirent* entry = ::readdir(folder.get()))
+    if (is_temporary_name(entry->d_name)) names.emplace_back(entry->d_name);
+  return names;
+}
+
 void remove_abandoned_folders(const fs::path& parent) {
-  std::error_code failure;
-  std::vector<fs::path> abandoned;
-  for (fs::directory_iterator entry(parent, failure), end; !failure && entry != end; entry.increment(failure))
-    if (is_temporary_name(entry->path().filename().string()) && is_abandoned(entry->path()))
-      abandoned.push_back(entry->path());
-  for (const auto& folder : abandoned) fs::remove_all(folder, failure);
+  std::error_code ignored;
+  for (const auto& name : temporary_names_in(parent))
+    if (is_abandoned(parent / name)) fs::remove_all(parent / name, ignored);
 }
 
 // "2", and "2.1" for the first replacement.

@@ -22,6 +22,7 @@
 #include "common/error.h"
 #include "common/host_port.h"
 #include "common/printable.h"
+#include "common/random.h"
 #include "common/timer.h"
 #include "rendezvous/etcd/etcd_json.h"
 #include "rendezvous/membership/membership_text.h"
@@ -300,7 +301,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   Timer watchdog_;
   asio::steady_timer pause_;
   boost::beast::flat_buffer buffer_;
-  std::minstd_rand random_{std::random_device{}()};
+  std::minstd_rand random_{random_seed()};
   std::size_t current_ = 0;
   bool connected_ = false;
   bool timed_out_ = false;

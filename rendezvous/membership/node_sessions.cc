@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "common/exit_code.h"
+#include "common/random.h"
 #include "rendezvous/membership/membership_text.h"
 #include "rendezvous/store/awaited.h"
 #include "rendezvous/store/backoff.h"
@@ -130,7 +131,7 @@ void NodeSessions::give_server_up() {
 // The parameter keeps this object alive as long as the coroutine's frame.
 asio::awaitable<void> NodeSessions::run(std::shared_ptr<NodeSessions>) {
   Backoff backoff;
-  std::minstd_rand random{std::random_device{}()};
+  std::minstd_rand random{random_seed()};
   while (!closed_) {
     const std::string problem = co_await attempt();
     if (closed_) co_return;

@@ -9,6 +9,7 @@
 #include "common/first_names.h"
 #include "common/host_port.h"
 #include "common/log.h"
+#include "common/random.h"
 #include "rendezvous/store/authenticate.h"
 #include "rendezvous/store/batch_requests.h"
 #include "rendezvous/store/local_socket.h"
@@ -168,7 +169,7 @@ std::optional<Error> TcpStore::dial_once(Deadline deadline) {
 // Like PyTorch's client, retries after any error until the first reply: the server may be starting or being replaced.
 void TcpStore::dial(Deadline deadline) {
   const auto start = Clock::now();
-  std::minstd_rand generator(std::random_device{}());
+  std::minstd_rand generator(random_seed());
   auto backoff = options_.backoff;
   while (const auto cause = dial_once(deadline)) {
     if (options_.stop.stop_requested()) throw make_error(Errc::aborted, "store {}: dialling was stopped", endpoint_);

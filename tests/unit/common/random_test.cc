@@ -25,3 +25,9 @@ TEST_CASE("all bytes are filled with random numbers") {
   std::set<unsigned char> values(bytes.end() - 500, bytes.end());
   CHECK(values.size() > 100);  // 256 values are possible; fewer in one of 10^40 runs
 }
+
+TEST_CASE("seeds differ") {
+  std::set<unsigned> seen;
+  for (int i = 0; i < 4; ++i) seen.insert(random_seed());
+  CHECK(seen.size() > 1);  // all the same in one of 10^28 runs
+}
