@@ -58,6 +58,41 @@ TEST_CASE("gradients that are divided are sent in 16 bits, within shard groups a
   }
 }
 
+TEST_CASE("hooks that round a bucket as a whole go with divided layers and experts") {
+  const auto [hook, tolerance] =
+      GENERATE(std::pair("int8", 1e-2), std::pair("int8_channel", 1e-2), std::pair("int4", 3e-2),
+               std::pair("topk\ntopk_fraction = 0.5", 3e-2), std::pair("powersgd\nstart_powerSGD_iter = 2", 3e-2),
+               std::pair("bf16+int8", 1e-2));
+  const std::string more = std::string("hook = ") + hook + "\n", train = "max_steps = 10\ncheck_replicas = true\n";
+  for (const std::string& model : {std::string("dropout = 0.1\n"), experts}) {
+    const Job job(clipped, model);
+    const auto one = job.losses_of_one("max_steps = 10\n");
+    const int expert = model == experts ? 2 : 1;
+    for (const Mesh& mesh : {Mesh{1, 2, 1, 2, 0, more, expert}, Mesh{1, 2, 1, 2, 0, more + "sequence = true\n", expert},
+                             Mesh{2, 2, 1, 1, 1, more, expert}}) {
+      INFO(mesh.keys());
+      const auto losses = job.losses(mesh, train);
+      CHECK(difference(one, losses, 10) > 1e-7);
+      CHECK(difference(one, losses, 10) < tolerance);
+    }
+  }
+}
+
+TEST_CASE("what a hook keeps of divided layers and experts is the same after a stop") {
+  const std::string hook = GENERATE("int4", "powersgd\nstart_powerSGD_iter = 2");
+  const std::string more = "hook = " + hook + "\n";
+  for (const int expert : {1, 2}) {
+    const Job job(adamw, expert > 1 ? experts : "");
+    const Mesh mesh{1, 2, 1, 2, 0, more, expert};
+    INFO(mesh.keys());
+    const auto undisturbed = job.run(mesh, "max_steps = 6\n").parameter_digest;
+    job.run(mesh, "max_steps = 3\n", job.checkpoint_keys());
+    CHECK(job.run(mesh, "max_steps = 6\n", job.checkpoint_keys()).parameter_digest == undisturbed);
+    const Mesh other{1, 1, 1, 2, 0, more, expert};
+    CHECK(job.run(other, "max_steps = 8\n", job.checkpoint_keys()).steps == 8);
+  }
+}
+
 TEST_CASE("shares by speed go with ranks that have the same samples, and with experts in stages") {
   const Job job(clipped, experts);
   const auto one = job.losses_of_one("max_steps = 45\n");

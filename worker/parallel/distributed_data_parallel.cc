@@ -70,6 +70,8 @@ ReducerOptions reducer_options(const DdpOptions& options,
   if (options.shard_gradients)
     for (std::size_t p = 0; p < parameters.size(); ++p)
       if (contains(options.stages.shared, parameters[p].first)) result.alone.push_back(p);
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    if (contains(options.apart, parameters[p].first)) result.apart.push_back(p);
   if (const auto& name = options.param_to_hook_all_reduce; !name.empty() && is_here(name))
     result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
   return result;
@@ -87,7 +89,8 @@ ReducerOptions with_memory_of(ProcessGroup& group, ReducerOptions options) {
 GradientBuckets gradient_buckets(const nn::Module& model, const DdpOptions& options) {
   GradientBuckets result{.parameters = trainable(model, options), .buckets = {}};
   const ReducerOptions reducer = reducer_options(options, result.parameters);
-  result.buckets = plan_buckets(references(result.parameters), reducer.limits, reducer.delayed, reducer.alone);
+  result.buckets =
+      plan_buckets(references(result.parameters), reducer.limits, reducer.delayed, reducer.alone, reducer.apart);
   return result;
 }
 

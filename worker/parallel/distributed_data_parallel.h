@@ -35,6 +35,9 @@ struct DdpOptions {
   // ready (empty: at any time): for those whose early start would disturb the pass.
   std::vector<std::string> delay_all_reduce_named_params = {};
   std::string param_to_hook_all_reduce = {};
+  // Parameters, by path, that share no bucket with others: for a hook that rounds a bucket as a whole, where ranks
+  // beside the group have other gradients of these, and the same of all others, which so stay the same there.
+  std::vector<std::string> apart = {};
   // ZeRO: a backward pass averages only this rank's part of the gradients, and the others are undefined after it; see
   // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters,
   // static_graph or join().

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "common/rounding.h"
 
@@ -17,14 +18,17 @@ std::size_t aligned(std::size_t count, DType dtype) {
 }  // namespace
 
 std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, const BucketLimits& limits,
-                                 const std::vector<std::size_t>& delayed, const std::vector<std::size_t>& alone) {
+                                 const std::vector<std::size_t>& delayed, const std::vector<std::size_t>& alone,
+                                 const std::vector<std::size_t>& apart) {
+  using Kind = std::pair<DType, bool>;  // the type, and whether the parameters are apart
   std::vector<Bucket> buckets;
-  std::map<DType, std::size_t> open;  // the bucket that still takes parameters of a type
+  std::map<Kind, std::size_t> open;  // the bucket that still takes parameters of a kind
   const auto add = [&](std::size_t index) {
     const auto& parameter = parameters[index];
     const bool is_alone = std::ranges::count(alone, index) > 0;
-    if (is_alone) open.erase(parameter.dtype);
-    const auto [place, fresh] = open.try_emplace(parameter.dtype, buckets.size());
+    const Kind kind{parameter.dtype, std::ranges::count(apart, index) > 0};
+    if (is_alone) open.erase(kind);
+    const auto [place, fresh] = open.try_emplace(kind, buckets.size());
     if (fresh) buckets.push_back({.dtype = parameter.dtype});
     auto& bucket = buckets[place->second];
     bucket.slices.push_back({index, bucket.count, parameter.count()});

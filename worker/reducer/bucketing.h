@@ -30,10 +30,12 @@ struct Bucket {
 
 // Assigns the parameters to buckets in reverse order, since gradients become ready in about that order; one element
 // type per bucket. Buckets are ordered by their first slices; those of delayed parameters (indices) come after all
-// others, and each of those that are alone (indices) has a bucket of its own. A pure function of names, shapes and
-// types, so every rank and every run gets the same layout.
+// others, each of those that are alone (indices) has a bucket of its own, and no bucket has both parameters that are
+// apart (indices) and others. A pure function of names, shapes and types, so every rank and every run gets the same
+// layout.
 std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, const BucketLimits& limits,
                                  const std::vector<std::size_t>& delayed = {},
-                                 const std::vector<std::size_t>& alone = {});
+                                 const std::vector<std::size_t>& alone = {},
+                                 const std::vector<std::size_t>& apart = {});
 
 }  // namespace ddprun

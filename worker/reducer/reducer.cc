@@ -36,7 +36,7 @@ std::int32_t device_of(const std::vector<ParameterRef>& parameters) {
 Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options)
     : group_(group),
       options_(options),
-      buckets_(plan_buckets(parameters, options.limits, options.delayed, options.alone)),
+      buckets_(plan_buckets(parameters, options.limits, options.delayed, options.alone, options.apart)),
       parameters_(parameters),
       device_(device_of(parameters)),
       states_(parameters.size()),

@@ -28,6 +28,8 @@ struct ReducerOptions {
   std::optional<std::size_t> delay_until;
   // The parameters, by index, that have a bucket each.
   std::vector<std::size_t> alone;
+  // Parameters, by index, that share no bucket with others.
+  std::vector<std::size_t> apart;
   // Allocates zeroed memory for buckets; if empty, the group's allocate_on() does. Only the constructor calls it.
   std::function<RegisteredBuffer(std::int32_t device, std::size_t bytes)> allocate;
 };

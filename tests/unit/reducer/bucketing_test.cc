@@ -74,3 +74,12 @@ TEST_CASE("a parameter that is alone has a bucket of its own, in its place") {
   CHECK(parameters_of(buckets[2]) == std::vector<std::size_t>{2});
   CHECK(parameters_of(buckets[3]) == std::vector<std::size_t>{1, 0});
 }
+
+TEST_CASE("parameters that are apart share no bucket with others") {
+  const std::vector<ParameterRef> model = {parameter("a", 16), parameter("b", 16), parameter("c", 16),
+                                           parameter("d", 16), parameter("e", 16)};
+  const auto buckets = plan_buckets(model, {}, {}, {}, {1, 3});
+  REQUIRE(buckets.size() == 2);
+  CHECK(parameters_of(buckets[0]) == std::vector<std::size_t>{4, 2, 0});
+  CHECK(parameters_of(buckets[1]) == std::vector<std::size_t>{3, 1});
+}

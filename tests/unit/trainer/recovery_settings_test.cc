@@ -46,3 +46,12 @@ TEST_CASE("layers of a pipeline may move, but not with a hook that keeps an erro
   CHECK(why_not_in_process(Bound(balanced + "hook = topk\n").config) ==
         "with parallel.balance layers of a pipeline move, but not what parallel.hook = topk keeps of them");
 }
+
+TEST_CASE("ranks that divide experts keep their processes, but not with a hook that keeps an error") {
+  const std::string experts = "[model]\nname = gpt\nexperts = 4\n[data]\nname = text\n[parallel]\nexpert = 2\n";
+  CHECK(mode_of(experts + "hook = int8\n") == "in_process");
+  CHECK(
+      why_not_in_process(Bound(experts + "hook = int4\n").config) ==
+      "with parallel.expert what parallel.hook = int4 keeps is of other experts at each of the ranks that would share "
+      "it");
+}

@@ -103,6 +103,15 @@ void ExpertDataParallel::divide() {
   }
 }
 
+std::vector<HookState> ExpertDataParallel::hook_state() {
+  auto all = others_.comm_hook().state();
+  for (auto& state : of_experts_.comm_hook().state()) {
+    state.name = "experts, " + state.name;
+    all.push_back(std::move(state));
+  }
+  return all;
+}
+
 void ExpertDataParallel::parameters_updated() {
   of_experts_.parameters_updated();
   others_.parameters_updated();

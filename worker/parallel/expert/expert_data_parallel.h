@@ -48,6 +48,8 @@ class ExpertDataParallel final : public DataParallelism {
   std::uint64_t bytes_sent() const override { return own_group_ ? own_group_->bytes_sent() : 0; }
 
   void zero_grad() override { others_.zero_grad(); }  // clears the whole model's
+  // Those of both hooks.
+  std::vector<HookState> hook_state() override;
   void parameters_updated() override;
   void sync_buffers() override { others_.sync_buffers(); }
   // Experts are visited with this rank's values.

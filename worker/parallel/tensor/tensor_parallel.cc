@@ -91,6 +91,12 @@ TensorParallel::TensorParallel(nn::Module& model, const TensorPlan& plan, Proces
   for (const TensorRule& rule : plan) apply(model, rule);
 }
 
+std::vector<std::string> TensorParallel::own_gradients() const {
+  std::vector<std::string> names = parts_.names();
+  names.insert(names.end(), partial_.begin(), partial_.end());
+  return names;
+}
+
 void TensorParallel::complete_gradients(const optim::NamedParameters& parameters) {
   for (const auto& [name, parameter] : parameters) {
     if (!partial_.contains(name) || !parameter.grad().defined() || parameter.value().numel() == 0) continue;

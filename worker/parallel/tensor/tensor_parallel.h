@@ -3,6 +3,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "worker/optim/parameter_group.h"
 #include "worker/parallel/sliced_tensors.h"
@@ -38,6 +39,9 @@ class TensorParallel {
 
   // The parameters that the ranks divide, for checkpoints.
   const SlicedTensors& parts() const { return parts_; }
+  // Returns the parameters whose gradients the ranks of the group do not have alike before complete_gradients(): those
+  // of slices, and those of each rank's positions.
+  std::vector<std::string> own_gradients() const;
   // Returns whether the model's results are scores of which each rank has some classes: see
   // vocabulary_parallel_cross_entropy().
   bool divides_scores() const { return divides_scores_; }

@@ -61,6 +61,11 @@ std::string why_not_in_process(const TrainConfig& config) {
   if (p.balance && p.pipeline > 1 && !hook_with_state(config).empty())
     return fmt::format("with parallel.balance layers of a pipeline move, but not what parallel.hook = {} keeps of them",
                        hook_with_state(config));
+  if (p.expert > 1 && !hook_with_state(config).empty())
+    return fmt::format(
+        "with parallel.expert what parallel.hook = {} keeps is of other experts at each of the ranks that would share "
+        "it",
+        hook_with_state(config));
   if (config.profile.steps > 0) return "profile.steps records the steps of one process group";
   return "";
 }

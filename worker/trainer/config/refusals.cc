@@ -75,13 +75,14 @@ std::vector<Refusal> gradient_rows() {
         outliers,
         fp16,
         zero,
+        tensor,
+        expert,
         pipeline},
        "it averages Adam's momentum, of whole parameters: there is no average of gradients to clip, to examine, to "
        "scale or to divide"},
       {{"parallel.hook", "other than fp16 and bf16", rounds_by_neighbours},
-       {divided_gradients, tensor, expert},
-       "it rounds a bucket as a whole: a parameter that ranks have beside different slices, or of which they have "
-       "parts alone, would not stay the same at all of them"},
+       {divided_gradients},
+       "it rounds a bucket as a whole, of which a rank has a part alone"},
       {zero,
        {find_unused, static_graph, ignored},
        "each rank updates ranges of buckets, of which every parameter needs its average"},

@@ -24,7 +24,14 @@ namespace {
 
 using pipeline::StageParallelism;
 
-DdpOptions ddp_options(const TrainConfig& c) {
+// A hook that rounds a bucket as a whole would round a gradient that several ranks have alike in another way at each
+// rank that has gradients of its own beside it.
+bool keeps_own_gradients_apart(const TrainConfig& c) {
+  return c.parallel.hook != "allreduce" && !only_casts(c.parallel.hook);
+}
+
+// tensor: null if tensors are not divided.
+DdpOptions ddp_options(const TrainConfig& c, const TensorParallel* tensor = nullptr) {
   constexpr double bytes_per_mib = 1024.0 * 1024.0;
   DdpOptions options;
   options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
@@ -37,6 +44,7 @@ DdpOptions ddp_options(const TrainConfig& c) {
   options.delay_all_reduce_named_params = parse_names(p.delay_all_reduce_named_params);
   options.param_to_hook_all_reduce = p.param_to_hook_all_reduce;
   options.shard_gradients = c.parallel.zero > 0;
+  if (tensor && keeps_own_gradients_apart(c)) options.apart = tensor->own_gradients();
   return options;
 }
 
@@ -103,9 +111,8 @@ auto naming_keys_of_parallel(Act act) {
   }
 }
 
-std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, const TrainState& state, nn::Module& model,
-                                                  ProcessGroup& group, const StageTensors& stages) {
-  DdpOptions options = ddp_options(c);
+std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, const TrainState& state, DdpOptions options,
+                                                  nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
   options.stages = stages;
   options.init_sync = !state.ranks_agree;
   return naming_keys_of_parallel([&] {
@@ -115,17 +122,19 @@ std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, const Tr
   });
 }
 
-StageParallelism replicated(const TrainConfig& c, const TrainState& state) {
-  auto form = pipeline::distributed_stages(ddp_options(c));
-  form.make = [&](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
-    return make_ddp(c, state, model, group, stages);
+StageParallelism replicated(const TrainConfig& c, const TrainState& state, const TensorParallel* tensor) {
+  const DdpOptions options = ddp_options(c, tensor);
+  auto form = pipeline::distributed_stages(options);
+  form.make = [&, options](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
+    return make_ddp(c, state, options, model, group, stages);
   };
   return form;
 }
 
 // Updates of experts, if they are divided, too, are those of other ranks than the rest's.
-StageParallelism replicated_experts(const TrainConfig& c, const ExpertParallel& experts, const MeshGroups& groups) {
-  const auto options_of = [options = ddp_options(c)](const StageTensors& stages) {
+StageParallelism replicated_experts(const TrainConfig& c, const TensorParallel* tensor, const ExpertParallel& experts,
+                                    const MeshGroups& groups) {
+  const auto options_of = [options = ddp_options(c, tensor)](const StageTensors& stages) {
     DdpOptions own = options;
     own.stages = stages;
     return own;
@@ -195,7 +204,7 @@ std::unique_ptr<ShardSumHook> make_shard_sums(const TrainConfig& c, TrainState& 
 StageParallelism summed_by_shard(const TrainConfig& c, TrainState& state, ShardSumHook*& shard_sums) {
   return {.make =
               [&](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
-                auto ddp = make_ddp(c, state, model, group, stages);
+                auto ddp = make_ddp(c, state, ddp_options(c), model, group, stages);
                 auto hook = make_shard_sums(c, state, group);
                 shard_sums = hook.get();
                 ddp->register_comm_hook(std::move(hook));
@@ -207,13 +216,14 @@ StageParallelism summed_by_shard(const TrainConfig& c, TrainState& state, ShardS
 }  // namespace
 
 StageParallelism data_parallel_form(const TrainConfig& c, TrainState& state, const MeshGroups& groups,
-                                    const ExpertParallel* experts, ShardSumHook*& shard_sums) {
+                                    const TensorParallel* tensor, const ExpertParallel* experts,
+                                    ShardSumHook*& shard_sums) {
   if (c.parallel.zero > 1) return sharded(c, groups, experts);
-  if (experts) return replicated_experts(c, *experts, groups);
+  if (experts) return replicated_experts(c, tensor, *experts, groups);
   if (c.parallel.strategy == "local_sgd") return local_steps(c);
   if (is_divided_among_cuda_devices(c.parallel)) return sole_rank();
   if (c.train.shards > 0) return summed_by_shard(c, state, shard_sums);
-  return replicated(c, state);
+  return replicated(c, state, tensor);
 }
 
 }  // namespace ddprun::trainer

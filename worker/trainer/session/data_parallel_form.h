@@ -2,6 +2,7 @@
 
 #include "worker/parallel/expert/expert_parallel.h"
 #include "worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "worker/parallel/tensor/tensor_parallel.h"
 #include "worker/reducer/hooks/shard_sum_hook.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/mesh_groups.h"
@@ -10,12 +11,13 @@
 namespace ddprun::trainer {
 
 // Returns the data parallelism that the settings ask for, of the stages of a pipeline or of a whole model, which is the
-// only stage of a rank then. experts: null if they are not divided. shard_sums: receives the hook for train.shards,
-// which the data parallelism owns, when it is made.
+// only stage of a rank then. tensor, experts: null if tensors or experts are not divided. shard_sums: receives the hook
+// for train.shards, which the data parallelism owns, when it is made.
 //
 // Ownership: the arguments outlive the result and what it makes.
 // Errors: making it throws Errc::usage naming key and value.
 pipeline::StageParallelism data_parallel_form(const TrainConfig& config, TrainState& state, const MeshGroups& groups,
-                                              const ExpertParallel* experts, ShardSumHook*& shard_sums);
+                                              const TensorParallel* tensor, const ExpertParallel* experts,
+                                              ShardSumHook*& shard_sums);
 
 }  // namespace ddprun::trainer

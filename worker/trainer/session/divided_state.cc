@@ -38,6 +38,14 @@ std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
   return groups;
 }
 
+// Returns " of pipeline 1 of tensor 0": what a hook keeps is of the parts that this rank has of the model.
+std::string text_of_parts(const DeviceMesh& mesh) {
+  std::string text;
+  for (const auto& axis : mesh.shape().among({"pipeline", "expert", "tensor"}))
+    if (mesh.size(axis) > 1) text += fmt::format(" of {} {}", axis, mesh.coordinate(axis));
+  return text;
+}
+
 // A step of a stage takes as long as that of its slowest rank.
 std::vector<double> seconds_of_stages(const ParallelForms& forms, const std::vector<profiler::StepTimes>& ranks) {
   std::vector<double> stages(static_cast<std::size_t>(forms.mesh.size("pipeline")));
@@ -185,6 +193,7 @@ void DividedState::visit_replicas(const ReplicaVisitor& visit) {
 
 std::vector<HookState> DividedState::own_state() {
   auto all = forms_.parallelism.hook_state();
+  for (auto& state : all) state.name += text_of_parts(forms_.mesh);
   for (const auto& [name, tensor] : state_.optimizer->state())
     if (forms_.parallelism.ranks_differ() || belongs_to_any(name, own_parameters_))
       all.push_back({"optimizer/" + name, span_of_tensor(tensor)});

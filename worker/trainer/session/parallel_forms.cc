@@ -127,7 +127,7 @@ std::uint64_t ParallelForms::bytes_sent() const {
 }
 
 pipeline::StageParallelism ParallelForms::data_form(const FormsContext& of) {
-  return data_parallel_form(of.config, of.state, groups, experts.get(), shard_sums);
+  return data_parallel_form(of.config, of.state, groups, tensor.get(), experts.get(), shard_sums);
 }
 
 }  // namespace ddprun::trainer
