@@ -167,10 +167,13 @@ TEST_CASE("copies and checkpoints have what a hook keeps: the same bits") {
   check_returns(check_ledger(training), result.out + result.err);
 }
 
-TEST_CASE("stages whose replicas have errors of their own go on, and each sample counts once") {
-  const Words overrides{"--parallel.pipeline=2",         "--parallel.micro_batches=2", "--train.batch_size=20",
-                        "--parallel.hook=topk",          "--model.name=mlp",           "--model.hidden=64 64 64 64",
-                        "--checkpoint.every_steps=1000", "--recovery.mode=in_process"};
+TEST_CASE("stages and slices whose replicas have errors of their own go on, and each sample counts once") {
+  const Words stages{"--parallel.pipeline=2", "--parallel.micro_batches=2", "--train.batch_size=20"};
+  Words overrides = GENERATE_COPY(stages, Words{"--parallel.tensor=2"});
+  CAPTURE(overrides);
+  for (const char* word : {"--parallel.hook=topk", "--model.name=mlp", "--model.hidden=64 64 64 64",
+                           "--checkpoint.every_steps=1000", "--recovery.mode=in_process"})
+    overrides.emplace_back(word);
   const Training training;
   const auto result = run_with_kills(training, overrides, {3, 0});
   INFO(result.out + result.err);
