@@ -134,3 +134,29 @@ TEST_CASE("a model that is trained to be quantized divides positions, with the r
   CHECK(losses[9] < losses[0]);
   CHECK(difference(one, losses, 10) < 1e-2);
 }
+
+TEST_CASE("slices of a model that is trained to be quantized are rounded as the whole model is") {
+  const std::string train = "max_steps = 10\nquantization_aware = true\n";
+  const Job gpt(sgd, "");
+  const auto one = gpt.losses_of_whole_batches(train);
+  for (const Mesh& mesh : {Mesh{1, 1, 1, 2}, Mesh{1, 1, 1, 4}, Mesh{1, 1, 1, 2, 0, "sequence = true\n"}}) {
+    INFO(mesh.keys());
+    CHECK(difference(one, gpt.losses(mesh, train + "check_replicas = true\n"), 10) < 5e-6);
+  }
+  CHECK(difference(one, gpt.losses_of_whole_batches("max_steps = 10\n"), 10) > 2e-5);
+
+  const LayoutJob mlp("[model]\nname = mlp\nhidden = 64 64 64\n" + digits + sgd);
+  const std::string batch = "global_batch_size = 32\n";
+  CHECK(difference(mlp.losses(1, batch + train, ""), mlp.losses(2, batch + train, "tensor = 2\n"), 10) < 5e-6);
+}
+
+TEST_CASE("the ranges of a model that is trained to be quantized go on under another layout") {
+  const Job job(adamw, "");
+  const std::string train = "quantization_aware = true\ncheck_replicas = true\n";
+  const Mesh sliced{1, 2, 1, 2, 1};
+  const auto undisturbed = job.run(sliced, train + "max_steps = 6\n").parameter_digest;
+  job.run(sliced, train + "max_steps = 3\n", job.checkpoint_keys());
+  CHECK(job.run(sliced, train + "max_steps = 6\n", job.checkpoint_keys()).parameter_digest == undisturbed);
+  CHECK(job.run({2, 2}, train + "max_steps = 8\n", job.checkpoint_keys()).steps == 8);
+  CHECK(job.run(sliced, train + "max_steps = 10\n", job.checkpoint_keys()).steps == 10);
+}

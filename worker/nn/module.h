@@ -58,7 +58,8 @@ class Module {
   void for_each_module(const std::function<void(Module&)>& visit);
 
   // Makes another module run in this one's place, under its name, with its parameters and buffers; references to this
-  // one stay valid. Null restores this one. REQUIRES: this module has no parts below.
+  // one stay valid. Null restores this one. The other may have a substitute itself. REQUIRES: this module has no parts
+  // below.
   void set_substitute(std::unique_ptr<Module> other);
   Module* substitute() const { return substitute_.get(); }  // null if there is none
   // Returns whether a call is only forward(), so that a module above may compute it as part of a larger operation.
@@ -126,7 +127,7 @@ class Module {
 
  private:
   using NamedVariables = std::vector<std::pair<std::string, Variable>>;
-  Variable run(const Variable& input) { return substitute_ ? substitute_->forward(input) : forward(input); }
+  Variable run(const Variable& input) { return substitute_ ? substitute_->run(input) : forward(input); }
   void check_name(const std::string& name) const;
   void add_child(const std::string& name, std::unique_ptr<Module> child);
   void collect(const std::string& prefix, NamedVariables Module::*list, NamedVariables& all) const;

@@ -12,6 +12,14 @@ Tensor by_channel(const Tensor& weight, std::size_t dimension) {
   return moved.reshape({moved.size(0), -1});
 }
 
+void share_maxima(Tensor& values, const ShareMaxima& share) {
+  const Tensor wide = values.to(DType::float64).to(Device{});
+  const auto* first = wide.data<double>();
+  std::vector<double> numbers(first, first + wide.numel());
+  share(numbers);
+  values.copy_from(Tensor::from(numbers, values.shape()).to(values.dtype()));
+}
+
 }  // namespace
 
 Variable fake_quantize(const Variable& input, const QuantizeOptions& options) {
@@ -22,11 +30,12 @@ Variable fake_quantize(const Variable& input, const QuantizeOptions& options) {
                           .d = static_cast<double>(options.highest)});
 }
 
-Tensor weight_scales(const Tensor& weight, std::size_t dimension) {
+Tensor weight_scales(const Tensor& weight, std::size_t dimension, const ShareMaxima& share) {
   const Tensor rows = kernels::unary(kernels::Unary::abs, by_channel(weight, dimension));
   Tensor most = Tensor::empty({rows.size(0)}, rows.dtype(), rows.device());
   Tensor index = Tensor::empty({rows.size(0)}, DType::int64, rows.device());
   kernels::of(rows).max(rows, {.outer = rows.size(0), .n = rows.size(1), .inner = 1}, most, index);
+  if (share) share_maxima(most, share);
   const auto number = [&](double value, DType dtype) {
     return Tensor::full({}, value, dtype, rows.device()).expand(most.shape());
   };
@@ -40,10 +49,10 @@ Tensor weight_scales(const Tensor& weight, std::size_t dimension) {
   return scales.to(weight.dtype());
 }
 
-Variable fake_quantize_channels(const Variable& weight, std::size_t dimension) {
+Variable fake_quantize_channels(const Variable& weight, std::size_t dimension, const ShareMaxima& share) {
   if (size_of(weight.dtype()) == 2)  // the quotient of two 16-bit numbers is not as fine as a level
-    return cast(fake_quantize_channels(cast(weight, DType::float32), dimension), weight.dtype());
-  const Tensor scales = weight_scales(weight.value(), dimension);
+    return cast(fake_quantize_channels(cast(weight, DType::float32), dimension, share), weight.dtype());
+  const Tensor scales = weight_scales(weight.value(), dimension, share);
   Shape shape = weight.shape();
   for (auto& size : shape) size = 1;
   shape[dimension] = scales.numel();

@@ -21,6 +21,11 @@ class WeightedLayer : public Module {
   // These two are called in the order of registration.
   void set_weight(Tensor value) { weight_ = register_parameter("weight", std::move(value)); }
   void set_bias(Tensor value) { bias_ = register_parameter("bias", std::move(value)); }
+  // Registers another layer's weight and bias as this one's.
+  void share_parameters(const WeightedLayer& other) {
+    weight_ = register_parameter("weight", other.weight());
+    if (other.bias().defined()) bias_ = register_parameter("bias", other.bias());
+  }
 
  private:
   Variable forward(const Variable& input) override { return apply(input, weight_, bias_); }

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "worker/autograd/checkpoint.h"
-#include "worker/autograd/ops/quantization.h"
 
 namespace ddprun::nn {
 namespace {
@@ -13,8 +12,7 @@ constexpr float momentum = 0.01F;
 }  // namespace
 
 FakeQuantizedLayer::FakeQuantizedLayer(const WeightedLayer& layer) : layer_(layer) {
-  register_parameter("weight", layer.weight());
-  if (layer.bias().defined()) register_parameter("bias", layer.bias());
+  share_parameters(layer);
   range_ = register_buffer("input_range", Tensor::zeros({2}));
 }
 
@@ -24,17 +22,25 @@ kernels::ValueRange FakeQuantizedLayer::range() const {
   return {.min = bounds[0], .max = bounds[1]};
 }
 
-Variable FakeQuantizedLayer::forward(const Variable& input) {
+Variable FakeQuantizedLayer::apply(const Variable& input, const Variable& weight, const Variable& bias) const {
   if (training() && !autograd::is_recomputing()) follow(input.value());
   const auto levels = kernels::levels_of(range());
   const Variable x = fake_quantize(
       input, {.scale = levels.scale, .zero = levels.zero, .lowest = 0, .highest = kernels::Levels::highest});
-  return layer_.apply(x, fake_quantize_channels(layer_.weight(), layer_.output_dimension()), layer_.bias());
+  return layer_.apply(x, fake_quantize_channels(weight, output_dimension(), share_maxima_), bias);
 }
 
-void FakeQuantizedLayer::follow(const Tensor& input) {
+kernels::ValueRange FakeQuantizedLayer::range_of(const Tensor& input) const {
   const Tensor x = input.to(DType::float32).contiguous();
-  const auto [min, max] = kernels::of(x).value_range(x);
+  const auto own = kernels::of(x).value_range(x);
+  if (!share_maxima_) return own;
+  std::vector<double> maxima{-static_cast<double>(own.min), static_cast<double>(own.max)};
+  share_maxima_(maxima);
+  return {.min = static_cast<float>(-maxima[0]), .max = static_cast<float>(maxima[1])};
+}
+
+void FakeQuantizedLayer::follow(const Tensor& input) const {
+  const auto [min, max] = range_of(input);
   const auto before = range();
   // A range from 0 to 0 means that there was no batch yet.
   const float share = before.min == before.max ? 1 : momentum;

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <utility>
+
+#include "worker/autograd/ops/quantization.h"
 #include "worker/nn/layers/weighted_layer.h"
 #include "worker/tensor/kernels.h"
 
@@ -11,17 +15,25 @@ namespace ddprun::nn {
 // batch's. Has the layer's own parameters.
 //
 // Ownership: the layer outlives it.
-class FakeQuantizedLayer : public Module {
+class FakeQuantizedLayer : public WeightedLayer {
  public:
   explicit FakeQuantizedLayer(const WeightedLayer& layer);
   kernels::ValueRange range() const;
+  // For ranks that each have some of the inputs, and their columns of the weight: share replaces numbers by the largest
+  // of all ranks, so that all round as the whole layer would. Each pass calls it once for the weight, and once for the
+  // inputs while it trains.
+  void share_maxima(ShareMaxima share) { share_maxima_ = std::move(share); }
+
+  std::size_t output_dimension() const override { return layer_.output_dimension(); }
+  Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const override;
 
  private:
-  Variable forward(const Variable& input) override;
-  void follow(const Tensor& input);
+  kernels::ValueRange range_of(const Tensor& input) const;
+  void follow(const Tensor& input) const;
 
   const WeightedLayer& layer_;
   Variable range_;
+  ShareMaxima share_maxima_;
 };
 
 }  // namespace ddprun::nn

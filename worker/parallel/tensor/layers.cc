@@ -1,10 +1,13 @@
 #include "worker/parallel/tensor/layers.h"
 
+#include <vector>
+
 #include "common/error.h"
 #include "worker/autograd/ops/elementwise.h"
 #include "worker/autograd/ops/indexing.h"
 #include "worker/autograd/ops/matmul.h"
 #include "worker/autograd/ops/shape.h"
+#include "worker/nn/quantization/fake_quantized_layer.h"
 
 namespace ddprun {
 namespace {
@@ -44,10 +47,11 @@ Variable sum_of_results(const Variable& result, TensorGroup& group, Undivided un
 
 }  // namespace
 
-ColumnParallelLinear::ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided)
+DividedLinear::DividedLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided)
     : layer_(layer), group_(group), undivided_(undivided) {
   register_parameter("weight", layer.weight());
   if (layer.bias().defined()) register_parameter("bias", layer.bias());
+  for (const auto& [name, buffer] : layer.named_buffers()) register_buffer(name, buffer);
 }
 
 Variable ColumnParallelLinear::forward(const Variable& input) {
@@ -55,9 +59,9 @@ Variable ColumnParallelLinear::forward(const Variable& input) {
 }
 
 RowParallelLinear::RowParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided)
-    : layer_(layer), group_(group), undivided_(undivided) {
-  register_parameter("weight", layer.weight());
-  if (layer.bias().defined()) register_parameter("bias", layer.bias());
+    : DividedLinear(layer, group, undivided) {
+  if (auto* rounded = dynamic_cast<nn::FakeQuantizedLayer*>(&layer))
+    rounded->share_maxima([&group](std::vector<double>& maxima) { group.reduce(maxima, ReduceOp::max); });
 }
 
 Variable RowParallelLinear::forward(const Variable& input) {

@@ -13,32 +13,35 @@
 // forward and backward passes are collective. Errors: those of the group.
 namespace ddprun {
 
-// Each rank has some of the outputs of a Linear or a Conv1D: the input is whole at each rank, and so is its gradient;
-// the result is this rank's part.
-class ColumnParallelLinear : public nn::Module {
- public:
-  ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided = Undivided::whole);
-
- private:
-  Variable forward(const Variable& input) override;
+// A Linear or a Conv1D of which each rank has a part, with its buffers if it has some.
+class DividedLinear : public nn::Module {
+ protected:
+  DividedLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided);
 
   nn::WeightedLayer& layer_;
   TensorGroup& group_;
   const Undivided undivided_;
 };
 
+// Each rank has some of the outputs: the input is whole at each rank, and so is its gradient; the result is this rank's
+// part.
+class ColumnParallelLinear : public DividedLinear {
+ public:
+  ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided = Undivided::whole)
+      : DividedLinear(layer, group, undivided) {}
+
+ private:
+  Variable forward(const Variable& input) override;
+};
+
 // Each rank has some of the inputs, as a ColumnParallelLinear returns them, and the whole bias: the result is whole at
-// each rank.
-class RowParallelLinear : public nn::Module {
+// each rank. A layer that rounds its inputs and weight rounds as the whole one.
+class RowParallelLinear : public DividedLinear {
  public:
   RowParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided = Undivided::whole);
 
  private:
   Variable forward(const Variable& input) override;
-
-  nn::WeightedLayer& layer_;
-  TensorGroup& group_;
-  const Undivided undivided_;
 };
 
 // Each rank has the rows of some indices; indices and result are whole at each rank.

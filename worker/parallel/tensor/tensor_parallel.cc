@@ -20,8 +20,11 @@ M& as(nn::Module& model, const TensorRule& rule, const char* kind) {
   throw make_error(Errc::usage, "tensor parallelism: module {} is no {}", rule.module, kind);
 }
 
+// Returns the layer that runs: one that rounds inputs and weight takes the place of the model's.
 nn::WeightedLayer& layer(nn::Module& model, const TensorRule& rule) {
-  return as<nn::WeightedLayer>(model, rule, "linear layer");
+  auto& own = as<nn::WeightedLayer>(model, rule, "linear layer");
+  auto* const rounded = dynamic_cast<nn::WeightedLayer*>(own.substitute());
+  return rounded ? *rounded : own;
 }
 
 // Returns the dimension of a layer's weight that a rule divides.
@@ -117,14 +120,14 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
       auto& whole = layer(model, rule);
       parts_.divide(model, rule.module + ".weight", {weight_dim(whole, rule.style), rule.pieces});
       if (whole.bias().defined()) parts_.divide(model, rule.module + ".bias", {0, rule.pieces});
-      return module.set_substitute(std::make_unique<ColumnParallelLinear>(whole, group_, undivided_));
+      return whole.set_substitute(std::make_unique<ColumnParallelLinear>(whole, group_, undivided_));
     }
     case TensorStyle::row: {
       auto& whole = layer(model, rule);
       parts_.divide(model, rule.module + ".weight", {weight_dim(whole, rule.style)});
       if (undivided_ == Undivided::positions && whole.bias().defined() && whole.bias().requires_grad())
         partial_.insert(rule.module + ".bias");
-      return module.set_substitute(std::make_unique<RowParallelLinear>(whole, group_, undivided_));
+      return whole.set_substitute(std::make_unique<RowParallelLinear>(whole, group_, undivided_));
     }
     case TensorStyle::vocabulary_embedding:
       parts_.divide(model, rule.module + ".weight", {});
