@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -18,6 +19,7 @@
 #include "common/printable.h"
 #include "common/signal_name.h"
 #include "common/unique_fd.h"
+#include "launcher/workers/descendants.h"
 #include "launcher/workers/worker_input.h"
 #include "launcher/workers/worker_process.h"
 
@@ -42,8 +44,10 @@ class CheckProcess {
         end_(static_cast<int>(::syscall(SYS_pidfd_open, process_.pid, 0))) {}
   ~CheckProcess() {
     ::kill(-process_.pid, SIGKILL);
+    const auto deadline = Deadline::in(kill_timeout);
     std::string ignored;
-    if (status_ || wait_for_end(-1, Deadline::in(kill_timeout), ignored)) guardian_.remove_groups({{process_.pid}});
+    const bool ended = status_ || wait_for_end(-1, deadline, ignored);
+    if (ended && wait_for_group(deadline)) guardian_.remove_groups({{process_.pid}});
   }
   CheckProcess(const CheckProcess&) = delete;
   CheckProcess& operator=(const CheckProcess&) = delete;
@@ -57,6 +61,18 @@ class CheckProcess {
   int start_error() const { return exec_error(process_); }
 
  private:
+  // Reaps the rest of the group, of which this process is the parent once theirs have ended. Returns false when the
+  // deadline passed first.
+  bool wait_for_group(Deadline deadline) const {
+    constexpr std::chrono::milliseconds interval{1};
+    pid_t reaped = 0;
+    while ((reaped = ::waitpid(-process_.pid, nullptr, WNOHANG)) >= 0) {
+      if (reaped > 0) continue;
+      if (deadline.expired()) return false;
+      std::this_thread::sleep_for(interval);
+    }
+    return true;
+  }
   bool has_ended() {
     int status = 0;
     if (!status_ && ::waitpid(process_.pid, &status, WNOHANG) == process_.pid) status_ = status;
@@ -115,6 +131,7 @@ std::string text_of_output(std::string output) {
 }  // namespace
 
 void run_health_check(const HealthCheck& check, const Environment& environment, Guardian& guardian) {
+  become_subreaper();
   auto pipe = make_pipe();
   ::fcntl(pipe.reader.get(), F_SETFL, O_NONBLOCK);
   const auto variables = environment.entries();

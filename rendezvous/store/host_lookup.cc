@@ -15,7 +15,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
-#include "common/blocked_signals.h"
+#include "common/detached_thread.h"
 #include "common/error.h"
 #include "common/host_port.h"
 
@@ -81,7 +81,7 @@ class HostLookup::Pending {
     auto self = std::make_shared<Pending>();
     self->host_ = host;
     try {
-      start_signal_free_thread([self, host, port] { self->finish(run_lookup(host, port, 0)); }).detach();
+      start_detached_thread([self, host, port] { self->finish(run_lookup(host, port, 0)); });
     } catch (const std::system_error& failure) {
       self->finish({.problem = fmt::format("cannot resolve host '{}': cannot start a thread: {}", host,
                                            failure.code().message())});

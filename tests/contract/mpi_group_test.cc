@@ -142,6 +142,8 @@ class MpiJob {
   void start(const std::string& mpi, const std::string& path) {
     std::vector<std::string> words{"mpirun." + mpi, "-n", std::to_string(most_ranks)};
     if (mpi == "openmpi") {
+      // In a common folder for sessions, Open MPI fails if another job makes that at the same time.
+      ::setenv("OMPI_MCA_orte_tmpdir_base", folder_.path().c_str(), 1);
       ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
       ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
       words.emplace_back("--oversubscribe");

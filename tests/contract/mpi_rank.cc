@@ -8,8 +8,8 @@
 #include <mutex>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <thread>
 
+#include "common/detached_thread.h"
 #include "common/environment.h"
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
@@ -140,13 +140,13 @@ class RankProcess {
  private:
   template <class Body>
   void apart(std::uint64_t id, Body body) {
-    std::thread([this, id, body = std::move(body)] {
+    start_detached_thread([this, id, body = std::move(body)] {
       try {
         body();
       } catch (const std::exception& error) {
         fail(id, error);
       }
-    }).detach();
+    });
   }
 
   void answer(std::uint64_t id, Request request, std::uint64_t handle, MessageReader& message) {
@@ -210,7 +210,7 @@ class RankProcess {
     auto& waiter = waiters_[handle];
     if (!waiter) {
       waiter = std::make_unique<Waiter>();
-      std::thread([running = waiter.get()] { running->run(); }).detach();
+      start_detached_thread([running = waiter.get()] { running->run(); });
     }
     return *waiter;
   }

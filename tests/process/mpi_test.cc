@@ -43,7 +43,10 @@ struct Job {
     return words;
   }
   static std::map<std::string, std::string> variables(std::map<std::string, std::string> all = {}) {
+    // Without its own folder for sessions, Open MPI fails if another job makes the common one at the same time.
+    static const TempDir sessions;
     all.insert({{"OMP_NUM_THREADS", "1"},
+                {"OMPI_MCA_orte_tmpdir_base", sessions.path().string()},
                 {"MASTER_PORT", std::to_string(free_port())},
                 {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                 {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},

@@ -4,7 +4,6 @@
 #include <exception>
 #include <future>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "common/blocked_signals.h"
+#include "common/detached_thread.h"
 #include "common/error.h"
 #include "common/whole_milliseconds.h"
 #include "worker/comm/backends/gloo/peer_proof.h"
@@ -55,12 +55,11 @@ MeshContext::~MeshContext() {
 // A connection to a host that does not answer is given up by the kernel after minutes.
 void MeshContext::destroy_later() {
   transportContext_.reset();
-  const BlockedSignals blocked;
-  std::thread([context = std::move(interruptible_), device = std::move(device_), loop = loop_]() mutable {
+  start_detached_thread([context = std::move(interruptible_), device = std::move(device_), loop = loop_]() mutable {
     loop.await_idle(unanswered_timeout);
     context.reset();
     device.reset();
-  }).detach();
+  });
 }
 
 void MeshContext::connect(GlooDevice device, Store& store, const std::string& prefix, Deadline deadline) {
