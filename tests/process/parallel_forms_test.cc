@@ -114,7 +114,15 @@ TEST_CASE("a form with less communication that loses a worker ends with the same
 }
 
 TEST_CASE("a form that divides the model and loses a worker ends with the same bits") {
-  check_survives(model_parallel_forms());
+  check_survives(divided_model_forms());
+}
+
+TEST_CASE("a product of forms that loses a worker ends with the same bits") {
+  check_survives(mesh_forms());
+}
+
+TEST_CASE("a pipeline that loses a worker ends with the same bits, by every schedule") {
+  check_survives(pipeline_forms());
 }
 
 // The first stage's parameters are gathered twice, and their gradients reduced, for each of four micro-batches among

@@ -54,33 +54,40 @@ inline std::vector<ParallelForm> compressed_forms() {
   return forms;
 }
 
-inline std::vector<ParallelForm> model_parallel_forms() {
-  const std::string devices = "parallel.devices=cpu:0 cpu:1";
+inline constexpr const char* two_devices = "parallel.devices=cpu:0 cpu:1";
+
+inline std::vector<ParallelForm> divided_model_forms() {
+  return {{.name = "data_parallel", .overrides = {"parallel.strategy=data_parallel", two_devices}, .threads = true},
+          {.name = "model_parallel mlp", .model = "mlp", .overrides = {two_devices, "parallel.split=fc2"}},
+          {.name = "tensor", .ranks = 2, .overrides = {"parallel.tensor=2"}},
+          {.name = "tensor sequence", .ranks = 2, .overrides = {"parallel.tensor=2", "parallel.sequence=true"}},
+          {.name = "context", .ranks = 2, .overrides = {"parallel.context=2"}},
+          {.name = "context 4", .ranks = 4, .overrides = {"parallel.context=4"}},
+          {.name = "ddp gpt_experts", .ranks = 2, .model = "gpt_experts", .overrides = {}, .exact = false},
+          {.name = "expert", .ranks = 2, .model = "gpt_experts", .overrides = {"parallel.expert=2"}}};
+}
+
+// Products of axes of the mesh.
+inline std::vector<ParallelForm> mesh_forms() {
+  const std::vector<std::string> three_axes{"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"};
   std::vector<ParallelForm> forms{
-      {.name = "data_parallel", .overrides = {"parallel.strategy=data_parallel", devices}, .threads = true},
-      {.name = "model_parallel mlp", .model = "mlp", .overrides = {devices, "parallel.split=fc2"}},
-      {.name = "tensor", .ranks = 2, .overrides = {"parallel.tensor=2"}},
-      {.name = "tensor sequence", .ranks = 2, .overrides = {"parallel.tensor=2", "parallel.sequence=true"}},
-      {.name = "context", .ranks = 2, .overrides = {"parallel.context=2"}},
-      {.name = "context 4", .ranks = 4, .overrides = {"parallel.context=4"}},
-      {.name = "ddp gpt_experts", .ranks = 2, .model = "gpt_experts", .overrides = {}, .exact = false},
-      {.name = "expert", .ranks = 2, .model = "gpt_experts", .overrides = {"parallel.expert=2"}},
       {.name = "mesh data x expert", .ranks = 4, .model = "gpt_experts", .overrides = {"parallel.expert=2"}},
-      {.name = "mesh pipeline x data x tensor",
-       .ranks = 8,
-       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"}},
       {.name = "tensor with zero 3", .ranks = 4, .overrides = {"parallel.tensor=2", "parallel.zero=3"}},
-      {.name = "mesh with zero 1",
-       .ranks = 8,
-       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.zero=1"}},
-      {.name = "mesh with zero 3",
-       .ranks = 8,
-       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4", "parallel.zero=3"}}};
+      {.name = "mesh pipeline x data x tensor", .ranks = 8, .overrides = three_axes}};
+  for (const std::string zero : {"1", "3"}) {
+    forms.push_back({.name = "mesh with zero " + zero, .ranks = 8, .overrides = three_axes});
+    forms.back().overrides.push_back("parallel.zero=" + zero);
+  }
+  return forms;
+}
+
+inline std::vector<ParallelForm> pipeline_forms() {
+  std::vector<ParallelForm> forms;
   for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     for (const bool over_ranks : {true, false}) {
       ParallelForm form{.name = "pipeline " + schedule + (over_ranks ? "" : " devices"),
                         .ranks = over_ranks ? 2 : 1,
-                        .overrides = {over_ranks ? "parallel.pipeline=2" : devices, "parallel.micro_batches=4",
+                        .overrides = {over_ranks ? "parallel.pipeline=2" : two_devices, "parallel.micro_batches=4",
                                       "parallel.schedule=" + schedule},
                         .threads = !over_ranks};
       if (schedule == "interleaved") form.overrides.push_back("parallel.virtual_stages=2");
@@ -91,7 +98,7 @@ inline std::vector<ParallelForm> model_parallel_forms() {
 
 inline std::vector<ParallelForm> parallel_forms() {
   auto forms = data_parallel_forms();
-  for (const auto& more : {compressed_forms(), model_parallel_forms()})
+  for (const auto& more : {compressed_forms(), divided_model_forms(), mesh_forms(), pipeline_forms()})
     forms.insert(forms.end(), more.begin(), more.end());
   return forms;
 }
