@@ -5,13 +5,13 @@
 #include <ctime>
 #include <limits>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stdexcept>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "worker/comm/backends/shm/pause.h"
 #include "worker/comm/backends/shm/processor_sharing.h"
+#include "worker/comm/execution/yield.h"
 
 namespace ddprun::comm {
 namespace {
@@ -95,7 +95,7 @@ bool FutexCounter::spin_loop(std::uint32_t target, const SpinPolicy& policy,
   }
   for (int i = 0; i < policy.yields; ++i) {
     if (reached(target)) return true;
-    ::sched_yield();
+    if (!yield_processor()) break;
   }
   return reached(target);
 }

@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "worker/comm/backends/staged/staged_messages.h"
 #include "worker/comm/backends/staged/staged_pipeline.h"
+#include "worker/comm/execution/yield.h"
 
 namespace ddprun::comm {
 namespace {
@@ -24,7 +25,10 @@ class Backoff {
   void wait() {
     constexpr int yields = 200;  // about the duration of a small copy
     constexpr std::chrono::microseconds shortest(50), step(5), longest(500);
-    if (++tries_ <= yields) return std::this_thread::yield();
+    if (++tries_ <= yields) {
+      if (!yield_processor()) tries_ = yields;
+      return;
+    }
     std::this_thread::sleep_for(std::min(longest, shortest + step * (tries_ - yields)));
   }
 
