@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <map>
@@ -37,11 +38,18 @@ std::string job_text(const TempDir& dir, const std::string& more = "") {
 class Gate {
  public:
   std::function<void(std::string_view)> before() {
-    return [released = released_.get_future().share()](std::string_view) { released.wait(); };
+    return [this, released = released_.get_future().share()](std::string_view) {
+      reached_.test_and_set();
+      reached_.notify_all();
+      released.wait();
+    };
   }
+  // Waits until a save has come here.
+  void await_reached() const { reached_.wait(false); }
   void release() { released_.set_value(); }
 
  private:
+  std::atomic_flag reached_;
   std::promise<void> released_;
 };
 
@@ -170,6 +178,7 @@ TEST_CASE("the next rank 0 saves once the one before it has ended its save, of a
   run_ranks(1, [&](ProcessGroup& group) {
     SavingRun leaving(job, group, gate.before());
     for (int i = 0; i < 2; ++i) leaving.step();
+    gate.await_reached();
     std::promise<void> begun;
     SavingRun next(job, group, [&, is_begun = false](std::string_view) mutable {
       if (!std::exchange(is_begun, true)) begun.set_value();
