@@ -1,27 +1,39 @@
 #pragma once
 
 #include <chrono>
-#include <sched.h>
 
 namespace ddprun::comm {
 
-// Lets other threads have this processor, and returns whether the wait that it is part of may go on so. False: others
-// compute here, and the wait should sleep. The scheduler (EEVDF, Linux 6.6 and later) moves a thread behind all of them
-// each time that it yields, so that it may not run for many milliseconds after its wait is over; one that sleeps runs
-// soon after it is woken. After such a yield the thread's next calls return false at once: a step has many waits.
-inline bool yield_processor() {
-  constexpr std::chrono::microseconds longest(100);  // more than some switches between threads that wait, too
-  constexpr int calls_without = 200;
-  thread_local int left_without = 0;
-  if (left_without > 0) {
-    --left_without;
+// Decides whether the waits of a thread yield the processor. Where others compute, the scheduler (EEVDF, Linux 6.6 and
+// later) moves a thread behind all of them each time that it yields, so that it may not run for many milliseconds after
+// its wait is over; one that sleeps runs soon after it is woken. So after a yield that has lasted the next waits sleep
+// at once, and then one tries again.
+//
+// A value. Threads: one at a time. Errors: none.
+class YieldDecision {
+ public:
+  // A yield between threads that all wait takes less, also with some switches.
+  static constexpr std::chrono::microseconds longest{100};
+  static constexpr int waits_without = 200;
+
+  // To be called before each yield.
+  bool may_yield() {
+    if (left_without_ == 0) return true;
+    --left_without_;
     return false;
   }
-  const auto before = std::chrono::steady_clock::now();
-  ::sched_yield();
-  if (std::chrono::steady_clock::now() - before < longest) return true;
-  left_without = calls_without;
-  return false;
-}
+  // To be called after it. Returns whether the wait may yield again.
+  bool has_yielded(std::chrono::nanoseconds duration) {
+    if (duration > longest) left_without_ = waits_without;
+    return duration <= longest;
+  }
+
+ private:
+  int left_without_ = 0;
+};
+
+// Lets other threads have this processor, if the calling thread's decision is to yield. Returns false if the wait that
+// it is part of should sleep instead.
+bool yield_processor();
 
 }  // namespace ddprun::comm

@@ -6,6 +6,8 @@
 #include <sched.h>
 #include <thread>
 
+#include "worker/comm/execution/yield.h"
+
 namespace ddprun::comm {
 
 // The steps of a thread between two tests of a request: it polls for half a millisecond, unless another thread wants
@@ -27,8 +29,7 @@ class Polling {
     }
     if (waiters <= 2 && yields_ < most_yields) {
       ++yields_;
-      ::sched_yield();
-      return;
+      if (yield_processor()) return;
     }
     std::this_thread::sleep_for(sleep_ * waiters);
     sleep_ = std::min(2 * sleep_, longest);

@@ -12,6 +12,7 @@
 #include "worker/comm/backends/nccl/nccl_api.h"
 #include "worker/comm/backends/nccl/nccl_types.h"
 #include "worker/comm/backends/nccl/shrink.h"
+#include "worker/comm/execution/yield.h"
 
 namespace ddprun::comm {
 namespace {
@@ -195,11 +196,7 @@ bool Communicator::poll(Deadline deadline, Condition condition) const {
   for (int tries = 0; !condition(); ++tries) {
     if (interrupted_) throw std::runtime_error("interrupted");
     if (deadline.expired()) return false;
-    if (tries < yields) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(status_interval);
-    }
+    if (tries >= yields || !yield_processor()) std::this_thread::sleep_for(status_interval);
   }
   return true;
 }

@@ -14,7 +14,7 @@ namespace ddprun::comm {
 // once, because a spinning thread would keep the thread that it waits for off the processor.
 struct SpinPolicy {
   int spins = 0;   // loads with a processor pause between them
-  int yields = 0;  // calls of sched_yield() after that
+  int yields = 0;  // yields after that, at most: see YieldDecision
   static SpinPolicy for_threads(int threads, int processors);
 };
 

@@ -25,11 +25,8 @@ class Backoff {
   void wait() {
     constexpr int yields = 200;  // about the duration of a small copy
     constexpr std::chrono::microseconds shortest(50), step(5), longest(500);
-    if (++tries_ <= yields) {
-      if (!yield_processor()) tries_ = yields;
-      return;
-    }
-    std::this_thread::sleep_for(std::min(longest, shortest + step * (tries_ - yields)));
+    if (++tries_ <= yields && yield_processor()) return;
+    std::this_thread::sleep_for(std::min(longest, shortest + step * std::max(tries_ - yields, 0)));
   }
 
  private:
