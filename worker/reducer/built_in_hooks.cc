@@ -109,6 +109,10 @@ bool only_casts(std::string_view chain) {
                              [](const HookEntry* row) { return row->name == "fp16" || row->name == "bf16"; });
 }
 
+bool rounds_buckets(std::string_view chain) {
+  return chain != "allreduce" && !only_casts(chain);
+}
+
 std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const HookOptions& options) {
   const auto rows = rows_of(chain);
   Inner hook;

@@ -30,6 +30,8 @@ void check_hook(std::string_view chain);
 bool has_hook(std::string_view chain, std::string_view name);
 // Returns whether the chain only rounds to 16 bits what another operation averages.
 bool only_casts(std::string_view chain);
+// Returns whether the chain rounds a bucket as a whole: what becomes of an element depends on its neighbours.
+bool rounds_buckets(std::string_view chain);
 
 struct HookOptions {
   PowerSgdOptions power_sgd;

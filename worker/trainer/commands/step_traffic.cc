@@ -33,7 +33,7 @@ double sent_for(const TrainConfig::Parallel& config, double parameters, double s
                 int shards) {
   const double exchange = rest_of(shards) * parameters;                       // an all-gather or a reduce-scatter
   const double averages = 2 * rest_of(ranks / shards) * parameters / shards;  // over the replicas of a part
-  const bool is_whole = config.zero == 0 || (config.hook != "allreduce" && !only_casts(config.hook));
+  const bool is_whole = config.zero == 0 || rounds_buckets(config.hook);
   if (config.zero < 2) return (is_whole ? 2 : 1) * exchange * share + (config.zero == 1 ? exchange : 0);
   const double gradients = passes * (exchange + averages) * share;
   if (config.zero == 2) return gradients + exchange;

@@ -16,9 +16,6 @@ using Config = TrainConfig;
 bool averages_by_hook(const Config& c) {
   return c.parallel.hook != "allreduce";
 }
-bool rounds_by_neighbours(const Config& c) {
-  return averages_by_hook(c) && !only_casts(c.parallel.hook);
-}
 bool is_one_bit(const Config& c) {
   return ddprun::has_hook(c.parallel.hook, "onebit");
 }
@@ -80,7 +77,8 @@ std::vector<Refusal> gradient_rows() {
         pipeline},
        "it averages Adam's momentum, of whole parameters: there is no average of gradients to clip, to examine, to "
        "scale or to divide"},
-      {{"parallel.hook", "other than fp16 and bf16", rounds_by_neighbours},
+      {{"parallel.hook", "other than fp16 and bf16",
+        [](const Config& c) { return ddprun::rounds_buckets(c.parallel.hook); }},
        {divided_gradients},
        "it rounds a bucket as a whole, of which a rank has a part alone"},
       {zero,

@@ -24,12 +24,6 @@ namespace {
 
 using pipeline::StageParallelism;
 
-// A hook that rounds a bucket as a whole would round a gradient that several ranks have alike in another way at each
-// rank that has gradients of its own beside it.
-bool keeps_own_gradients_apart(const TrainConfig& c) {
-  return c.parallel.hook != "allreduce" && !only_casts(c.parallel.hook);
-}
-
 // tensor: null if tensors are not divided.
 DdpOptions ddp_options(const TrainConfig& c, const TensorParallel* tensor = nullptr) {
   constexpr double bytes_per_mib = 1024.0 * 1024.0;
@@ -44,7 +38,8 @@ DdpOptions ddp_options(const TrainConfig& c, const TensorParallel* tensor = null
   options.delay_all_reduce_named_params = parse_names(p.delay_all_reduce_named_params);
   options.param_to_hook_all_reduce = p.param_to_hook_all_reduce;
   options.shard_gradients = c.parallel.zero > 0;
-  if (tensor && keeps_own_gradients_apart(c)) options.apart = tensor->own_gradients();
+  // Gradients that several ranks have alike would be rounded in another way at each that has its own beside them.
+  if (tensor && rounds_buckets(c.parallel.hook)) options.apart = tensor->own_gradients();
   return options;
 }
 
