@@ -16,7 +16,8 @@ struct HealthCheck {
 };
 
 // Runs the command and waits for its end; then no process of its group is left. If a signal ends this process, the
-// guardian ends that group. Call on the main thread, while it has no other child but the guardian.
+// guardian ends that group. Makes this process the parent of its orphans (become_subreaper). Call on the main thread,
+// while it has no other child but the guardian.
 //
 // Throws Errc::io, naming host, command, cause and the end of its output, when it exits with another code than 0, a
 // signal ends it, it takes longer than the timeout, or cannot be started.
