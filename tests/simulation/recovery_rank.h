@@ -53,6 +53,7 @@ struct Rank {
   bool waits = false;         // it waits for that operation
   // Where ranks have parts of the state:
   std::vector<Kept> kept;
+  bool ready = false;           // it has what its next step takes, and waits for the others to have it
   std::int64_t confirmed = -1;  // the step of the last copies that all ranks had
   std::vector<int> parts;       // by rank, as in the last group; empty: it has been in none
   bool owes_copies = true;      // it keeps copies before its next step
@@ -68,7 +69,8 @@ struct Group {
   std::map<std::pair<std::string, int>, Digest> sent;            // parts that were exchanged, by sender and operation
   std::map<std::pair<std::string, int>, std::vector<Kept>> all;  // what each member has when it restores
   std::set<std::string> have_copies;
-  std::set<std::string> lost;  // members that it has lost as frozen or cut off, so that its operations fail
+  std::set<std::string> resumed;  // members that have trained on
+  std::set<std::string> lost;     // members that it has lost as frozen or cut off, so that its operations fail
 };
 
 }  // namespace ddprun::testing

@@ -120,6 +120,7 @@ class Schedule {
   void end(Rank& rank) {
     ++outcome_.deaths;
     ++deaths_since_copies_;
+    ++deaths_since_training_;
     rank.alive = false;
     unplanned_.push_back(rank.number);
   }
@@ -357,10 +358,10 @@ class Schedule {
   }
 
   std::optional<Digest> digest_at(Rank& rank, const std::string& source, const Catchup& catchup) {
-    const HeldPart wanted{
-        .step = catchup.step, .part = part_of(rank.number), .applied = catchup.from == StateSource::applied};
-    for (const Kept& each : group_of(rank).all.at({source, rank.operation}))
-      if (each.held == wanted) return each.digest;
+    for (const auto& [held, digest] : group_of(rank).all.at({source, rank.operation}))
+      if (held.step == catchup.step && held.part == part_of(rank.number) &&
+          held.applied == (catchup.from == StateSource::applied))
+        return digest;
     broken("{} does not hold what {} wants", source, rank.name);
     return std::nullopt;
   }
@@ -369,6 +370,9 @@ class Schedule {
     const bool lags = std::ranges::count(catchup.lagging, static_cast<int>(number_in_plan(rank))) > 0;
     if (catchup.from == StateSource::copies) ++outcome_.from_copies;
     if (catchup.from == StateSource::applied && lags) ++outcome_.from_replicas;
+    const bool has_replicas = options_.ranks >= 2 * options_.parts;
+    if (catchup.from != StateSource::applied && has_replicas && deaths_since_training_ < 2)
+      broken("{} repeats steps although replicas of all parts live", rank.name);
     if (catchup.from != StateSource::checkpoint) return;
     ++outcome_.from_start;
     if (deaths_since_copies_ < 2) broken("{} begins again although no two ranks have died", rank.name);
@@ -395,12 +399,20 @@ class Schedule {
     rank.confirmed = rank.step;
     group.have_copies.insert(rank.name);
     if (group.have_copies.size() < members.size()) return;
-    const auto dead = std::ranges::count_if(members, [&](const auto& each) { return !living(each); });
-    deaths_since_copies_ = static_cast<int>(dead);
+    deaths_since_copies_ = dead_among(members);
+  }
+
+  int dead_among(const std::vector<std::string>& members) {
+    return static_cast<int>(std::ranges::count_if(members, [&](const auto& each) { return !living(each); }));
   }
 
   void set_aside(Rank& rank) {
-    if (rank.digest) rank.kept.push_back({{rank.step, part_of(rank.number), true}, *rank.digest});
+    const auto keep = [&](std::int64_t step, bool ready, Digest digest) {
+      rank.kept.push_back({{.step = step, .part = part_of(rank.number), .ready = ready}, digest});
+    };
+    if (rank.digest) keep(rank.step, false, *rank.digest);
+    if (rank.ready) keep(rank.step + 1, true, after_step(*rank.digest, rank.step + 1));
+    rank.ready = false;
     Holdings holdings{.parts = rank.parts, .held = {}, .reached = rank.step, .confirmed = rank.confirmed};
     for (const Kept& each : rank.kept) holdings.held.push_back(each.held);
     rank.state.set_holdings(std::move(holdings));
@@ -415,7 +427,9 @@ class Schedule {
     }
     const bool is_decided = options_.changes > 0 && plans_.back().generation > rank.state.generation();
     if (!rank.waits && is_first(rank) && is_decided) group_of(rank).change_requests.insert(rank.operation + 1);
+    rank.ready = true;
     if (!collective(rank)) return;
+    rank.ready = false;
     ++rank.step;
     rank.digest = after_step(*rank.digest, rank.step);
     if (!is_sharded()) rank.state.on_applied(rank.step);
@@ -457,6 +471,10 @@ class Schedule {
     if (!rank.digest || rank.step != train.step)
       broken("{} is to train after step {}, and stands at {}", rank.name, train.step, rank.step);
     rank.owes_effects = rank.step > 0;
+    auto& resumed = group_of(rank).resumed;
+    resumed.insert(rank.name);
+    const auto& members = plan_of(rank).members;
+    if (resumed.size() == members.size()) deaths_since_training_ = dead_among(members);
     const auto changed = std::exchange(rank.changes, std::nullopt);
     if (!changed) return;
     ++outcome_.changes;
@@ -551,6 +569,7 @@ class Schedule {
   std::vector<Rank> ranks_;            // including dead ones
   std::map<std::pair<std::uint64_t, std::string>, std::pair<Digest, std::int64_t>> copies_;
   int deaths_since_copies_ = 1;     // since all members of a group had kept copies; before that it takes one alone
+  int deaths_since_training_ = 0;   // since all members of a group had trained on
   std::vector<int> unplanned_;      // ranks that have died, and are in no plan yet
   std::set<std::string> reported_;  // ranks that others have reported as lost, and that the launcher has not ended yet
   int cuts_ = 0, changes_ = 0;      // so far

@@ -50,7 +50,8 @@ struct RecoveryOutcome {
 // one has left at the end of the run; the launcher replaces as many ranks as it has restarts, unless none is left or
 // one has left at the end; and the job ends. Ranks that change groups in order go on after the step that they have
 // made, if none has died since the last plan. Where ranks have parts of the state, the job begins again from its start
-// only if two ranks have died since all had kept copies.
+// only if two ranks have died since all had kept copies; if each part is at two ranks or more, it repeats steps only if
+// two have died since all had trained on.
 RecoveryOutcome run_recovery_schedule(const RecoveryOptions& options);
 
 }  // namespace ddprun::testing

@@ -25,23 +25,34 @@ struct Division {
 using Holders = std::map<int, int>;
 
 bool holds(const Holdings& process, std::int64_t step, int part, bool applied) {
-  return std::ranges::count(process.held, HeldPart{.step = step, .part = part, .applied = applied}) > 0;
+  return std::ranges::any_of(process.held, [&](const HeldPart& held) {
+    return held.step == step && held.part == part && held.applied == applied;
+  });
+}
+
+// Returns whether it holds a part of the state after the step, and all else that goes with the step.
+bool has_result(const Holdings& process, std::int64_t step, bool applied) {
+  return std::ranges::any_of(
+      process.held, [&](const HeldPart& held) { return held.step == step && held.applied == applied && !held.ready; });
 }
 
 // Returns the newest step of which these processes hold every part.
 std::optional<std::int64_t> newest_complete(std::span<const Holdings> processes, const std::vector<int>& parts,
                                             bool applied) {
   std::map<std::int64_t, std::set<int>> by_step;
+  std::set<std::int64_t> standing;  // steps that some process has not just been ready for
   std::int64_t confirmed = -1;
   for (const Holdings& process : processes)
     if (process.parts == parts) confirmed = std::max(confirmed, process.confirmed);
   for (const Holdings& process : processes)
     for (const HeldPart& held : process.held)
-      if (process.parts == parts && held.applied == applied && (applied || held.step <= confirmed))
+      if (process.parts == parts && held.applied == applied && (applied || held.step <= confirmed)) {
         by_step[held.step].insert(held.part);
+        if (!held.ready) standing.insert(held.step);
+      }
   const std::size_t needed = std::set(parts.begin(), parts.end()).size();
   for (auto each = by_step.rbegin(); each != by_step.rend(); ++each)
-    if (each->second.size() == needed) return each->first;
+    if (each->second.size() == needed && standing.contains(each->first)) return each->first;
   return std::nullopt;
 }
 
@@ -60,14 +71,13 @@ Catchup catchup_to(std::int64_t step, std::span<const Holdings> processes, const
     return processes[rank].parts == parts && holds(processes[rank], step, part, applied);
   };
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+    const Holdings& process = processes[rank];
     for (const int part : std::set(parts.begin(), parts.end()))
-      if (has(rank, part)) {
-        holders.emplace(part, static_cast<int>(rank));
-        if (catchup.source < 0) catchup.source = static_cast<int>(rank);
-      }
-    catchup.reached = std::max(catchup.reached, processes[rank].reached);
-    const bool is_holder = std::ranges::any_of(parts, [&](int part) { return has(rank, part); });
-    if (is_holder ? processes[rank].events_done != step : rank == 0) catchup.repeats = true;
+      if (has(rank, part)) holders.emplace(part, static_cast<int>(rank));
+    const bool is_source = process.parts == parts && has_result(process, step, applied);
+    if (is_source && catchup.source < 0) catchup.source = static_cast<int>(rank);
+    if (is_source ? process.events_done != step : rank == 0) catchup.repeats = true;
+    catchup.reached = std::max(catchup.reached, process.reached);
   }
   const bool is_divided = parts[0] != whole_part;
   if (is_divided && (parts.size() != processes.size() || division.moves > 0)) {
@@ -87,7 +97,8 @@ void write(std::ostream& text, const Holdings& holdings) {
   text << holdings.reached << ' ' << holdings.confirmed << ' ' << holdings.moves << ' ' << holdings.parts.size();
   for (const int part : holdings.parts) text << ' ' << part;
   text << ' ' << holdings.held.size();
-  for (const HeldPart& held : holdings.held) text << ' ' << held.step << ' ' << held.part << ' ' << held.applied;
+  for (const HeldPart& held : holdings.held)
+    text << ' ' << held.step << ' ' << held.part << ' ' << held.applied << ' ' << held.ready;
 }
 
 Holdings read(std::istream& words) {
@@ -96,7 +107,7 @@ Holdings read(std::istream& words) {
   words >> holdings.reached >> holdings.confirmed >> holdings.moves >> parts;
   for (int part = 0; parts > 0 && words >> part; --parts) holdings.parts.push_back(part);
   words >> held;
-  for (HeldPart each; held > 0 && words >> each.step >> each.part >> each.applied; --held)
+  for (HeldPart each; held > 0 && words >> each.step >> each.part >> each.applied >> each.ready; --held)
     holdings.held.push_back(each);
   return holdings;
 }

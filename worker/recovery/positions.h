@@ -19,6 +19,9 @@ struct HeldPart {
   std::int64_t step = 0;
   int part = 0;
   bool applied = true;  // the process has applied the step last; false: it has kept a copy
+  // The process had all that the step needs, and has applied it to this part after the group had failed: it does not
+  // know whether others have applied it. Only with applied.
+  bool ready = false;
   friend bool operator==(const HeldPart&, const HeldPart&) = default;
 };
 
@@ -71,9 +74,11 @@ struct Catchup {
 };
 
 // processes: by rank of the new group. The newest step holds for which there is every part of the state, as the members
-// have applied it or as they have kept it; if both are of one step, as they have applied it. Copies count once a member
-// knows that all ranks had them: until then some may not have had the events of that step, and earlier ones exist.
-// The events of a step that stands are done if rank 0 and all others that have applied it have had them.
+// have applied it or as they have kept it; if both are of one step, as they have applied it. Parts that are ready count
+// if a member has applied the step without them. Copies count once a member knows that all ranks had them: until then
+// some may not have had the events of that step, and earlier ones exist.
+// The events of a step that stands are done if rank 0 and all others that have applied it have had them; ranks whose
+// parts were ready get them as those do that lag.
 // A group of another size than the one before, which divided the state in another way, may have members that were not
 // in that; so may one of the same size, if the one before has divided the state anew. Returns none if there is no such
 // step.

@@ -186,7 +186,7 @@ class Trainer::Impl {
   void leave_group() {
     if (!session_) return;
     if (copies_) {
-      copies_->set_aside();
+      copies_->set_aside(*backup_);
       recovery_->set_holdings(copies_->holdings());
     }
     recovery_->set_events_done(backup_->events_done());

@@ -14,6 +14,11 @@ const std::vector<int> two_copies{0, 1, 0, 1};  // data x tensor
 HeldPart applied(std::int64_t step, int part) {
   return {.step = step, .part = part, .applied = true};
 }
+
+HeldPart ready(std::int64_t step, int part) {
+  return {.step = step, .part = part, .applied = true, .ready = true};
+}
+
 HeldPart kept(std::int64_t step, int part) {
   return {.step = step, .part = part, .applied = false};
 }
@@ -68,6 +73,24 @@ TEST_CASE("a step that ranks with different parts have applied differently does 
   CHECK(catchup->step == 4);
   CHECK(catchup->from == StateSource::copies);
   CHECK(catchup->sources == std::vector{0, 1, 2, 0});
+}
+
+TEST_CASE("a step stands if ranks that had not applied it were ready, and one has applied it") {
+  std::vector<Holdings> processes{{two_copies, {applied(6, 0), ready(7, 0), kept(4, 0), kept(4, 1)}, 6, 4, {}, 6},
+                                  {two_copies, {applied(6, 1), ready(7, 1), kept(4, 1), kept(4, 0)}, 6, 4, {}, 6},
+                                  {two_copies, {applied(7, 0), kept(4, 0), kept(4, 1)}, 7, 4, {}, 7},
+                                  {}};
+  auto catchup = compare_positions(processes);
+  REQUIRE(catchup);
+  CHECK(*catchup == Catchup{.step = 7, .source = 2, .lagging = {3}, .sources = {0, 1, 2, 1}, .reached = 7});
+  processes[2] = {two_copies, {applied(6, 0), ready(7, 0), kept(4, 0), kept(4, 1)}, 6, 4, {}, 6};
+  catchup = compare_positions(processes);
+  REQUIRE(catchup);
+  CHECK(catchup->step == 6);  // no rank has the result of step 7
+  CHECK(catchup->from == StateSource::applied);
+  processes[0].held.erase(processes[0].held.begin());
+  processes[2] = {};
+  CHECK(compare_positions(processes)->from == StateSource::copies);
 }
 
 TEST_CASE("of one step, what ranks have applied is preferred to copies") {

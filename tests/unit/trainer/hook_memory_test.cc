@@ -1,6 +1,7 @@
 #include "worker/trainer/session/hook_memory.h"
 
 #include <optional>
+#include <stdexcept>
 
 #include "worker/trainer/session/step_backup.h"
 #include "tests/support/catch.h"
@@ -73,6 +74,31 @@ TEST_CASE("a rank without the states of a hook gets the mean of the others', and
   for (std::size_t rank = 0; rank < 3; ++rank) {
     CHECK(ranks[rank].error == std::vector{0.1F, rank == 0 ? 1.5F : static_cast<float>(rank)});
     CHECK(ranks[rank].passes == std::vector<std::int64_t>{7});
+  }
+}
+
+TEST_CASE("after a step that was taken back the next group has the states before it, or after it if it stands") {
+  const bool stands = GENERATE(false, true);
+  std::vector<States> ranks(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    auto& own = ranks[static_cast<std::size_t>(group.rank())];
+    HookMemory memory;
+    own.set(1, 2, 3);
+    memory.begin(own.states(), group);
+    own.set(4, 5, 6);  // by the step
+    memory.undo();
+    const bool is_undone = own.error == std::vector<float>{1, 2};
+    memory.redo();
+    if (!is_undone || own.error != std::vector<float>{4, 5}) throw std::logic_error("undo() or redo() has no effect");
+    memory.undo();
+    memory.end();
+    memory.choose_undone(!stands);
+    memory.choose_undone(stands);
+    memory.begin(own.states(), group);
+  });
+  for (const auto& each : ranks) {
+    CHECK(each.error == (stands ? std::vector<float>{4, 5} : std::vector<float>{1, 2}));
+    CHECK(each.passes == std::vector<std::int64_t>{stands ? 6 : 3});
   }
 }
 

@@ -206,19 +206,38 @@ void PartCopies::begin_anew() {
   copies_.clear();
 }
 
-void PartCopies::set_aside() {
+void PartCopies::set_aside(StepBackup& backup) {
   if (!session_) return;
   if (has_state_) {
-    const TrainState& state = session_->state();
-    reached_ = state.run.step;
-    const int rank = session_->group().rank();
-    if (is_between_steps(state)) {
-      copies_.push_back(copy_with(make_memory(layout_->bytes_of(rank)), rank, true));
-      pack(copies_.back().bytes);
-    }
+    reached_ = session_->state().run.step;
+    if (is_between_steps(session_->state())) set_aside_applied(false);
+    if (session_->can_end_step()) end_step(backup);
   }
   session_ = nullptr;
   state_.reset();
+}
+
+void PartCopies::set_aside_applied(bool ready) {
+  const int rank = session_->group().rank();
+  copies_.push_back(copy_with(make_memory(layout_->bytes_of(rank)), rank, true));
+  copies_.back().held.ready = ready;
+  pack(copies_.back().bytes);
+}
+
+// The state of the session is not used any more, except for the run's position.
+void PartCopies::end_step(StepBackup& backup) {
+  TrainState& state = session_->state();
+  const auto before = state.run;
+  backup.redo_step();
+  const auto [result, stands] = session_->end_step();
+  set_aside_applied(!stands);
+  if (stands) {
+    reached_ = state.run.step;
+    backup.end_step(result);
+  } else {
+    state.run = before;
+    backup.undo_step();
+  }
 }
 
 Holdings PartCopies::holdings() const {
@@ -373,7 +392,12 @@ void PartCopies::restore_run(const Catchup& catchup) const {
 
 void PartCopies::restore(StepBackup& backup, const Catchup& catchup) {
   ProcessGroup& group = session_->group();
-  if (reached_ != catchup.step || catchup.from == StateSource::copies) backup.forget_hook();
+  const bool was_ready =
+      std::ranges::any_of(copies_, [&](const Copy& each) { return each.held.step == catchup.step && each.held.ready; });
+  if (catchup.from == StateSource::copies || (reached_ != catchup.step && !was_ready))
+    backup.forget_hook();
+  else
+    backup.choose_hook(was_ready);
   catchup.holders.empty() ? exchange_parts(backup, catchup) : redistribute_parts(catchup);
   restore_run(catchup);
   session_->parts_restored();

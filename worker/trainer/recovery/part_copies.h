@@ -47,8 +47,10 @@ class PartCopies {
   void hand_over(const std::vector<bool>& stays);
   // Returns whether some rank's parts of the state are nowhere else.
   bool has_sole_parts() const;
-  // To be called before the session ends: copies its state, if it has one and stands between two steps.
-  void set_aside();
+  // To be called before the session ends: copies its state, if it has one and stands between two steps. If a step has
+  // failed, and backup has undone it, that is the state before the step; the one after it is copied as well if this
+  // rank can end the step alone (Session::end_step()).
+  void set_aside(StepBackup& backup);
   // Returns what this process can contribute to a state of the next group.
   Holdings holdings() const;
   // Gives the parts of the session's state, and of all that goes with it, the values that catchup says, and drops what
@@ -81,6 +83,8 @@ class PartCopies {
   Tensor make_memory(std::size_t bytes) const;
   Tensor take_memory(std::size_t bytes);
   Copy copy_with(Tensor memory, int rank, bool applied) const;
+  void set_aside_applied(bool ready);
+  void end_step(StepBackup& backup);
   std::size_t kept_bytes(int rank) const;
   std::byte* pack(Tensor& bytes) const;
   void drop_earlier(std::size_t newest);

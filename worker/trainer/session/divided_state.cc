@@ -97,9 +97,13 @@ void DividedState::make_optimizer_of_parts() {
     state_.ema.emplace(state_.parts.empty() ? trained_parameters(*state_.model) : state_.parts, config_.train.ema);
 }
 
+bool DividedState::is_updated_alone() const {
+  return optim::is_elementwise(config_.optim.name) || (!shards_ && forms_.slices().empty());
+}
+
 // Returns what an optimizer needs that is not of single elements, if there are parts of tensors.
 std::shared_ptr<optim::TensorParts> DividedState::tensor_parts() const {
-  if (optim::is_elementwise(config_.optim.name) || (!shards_ && forms_.slices().empty())) return nullptr;
+  if (is_updated_alone()) return nullptr;
   return std::make_shared<UpdateParts>(placements_, axes_of_updates(forms_), forms_.mesh.all(),
                                        forms_.pipelined ? &forms_.mesh.group("pipeline") : nullptr);
 }

@@ -50,6 +50,8 @@ class DividedState {
   void release() { saved_model_.reset(); }
   void parts_restored() { forms_.parallelism.parameters_restored(); }
 
+  // Returns whether this rank can update its parts without the others, given their gradients. Not collective.
+  bool is_updated_alone() const;
   // Returns the square of the norm of the whole reduced gradient, equal at all ranks.
   double square_sum() const;
   // Returns a function that says whether its argument holds at all ranks; empty if the gradient is the same at all.

@@ -8,73 +8,65 @@
 
 namespace ddprun::trainer {
 
-bool GradientRules::apply_on_device(StepResult& result) {
+void GradientRules::examine_on_device(StepResult& result) {
   auto& late = values_.late();
-  auto& scaler = state_.scaler;
-  auto& outliers = state_.outliers;
-  std::optional<std::size_t> not_finite, square_sum, clipped_square_sum;
-  if (scaler) {
-    result.loss_scale = scaler->scale();
-    not_finite = late.add(scaler->unscale_there(divided_.parameters()));
+  found_ = {};
+  std::optional<std::size_t> not_finite;
+  if (state_.scaler) {
+    result.loss_scale = state_.scaler->scale();
+    not_finite = late.add(state_.scaler->unscale_there(divided_.parameters()));
   }
-  if (outliers) square_sum = late.add(optim::grad_square_sum_there(divided_.parameters()));
+  if (state_.outliers) found_.place = late.add(optim::grad_square_sum_there(divided_.parameters()));
   if (config_.clip_value > 0) optim::clip_grad_value(divided_.parameters(), config_.clip_value);
-  Tensor to_clip_by;
   if (config_.clip_norm > 0) {
-    to_clip_by = optim::grad_square_sum_there(divided_.parameters());
-    clipped_square_sum = late.add(to_clip_by);
+    found_.clipped_square_sum = optim::grad_square_sum_there(divided_.parameters());
+    found_.clipped_place = late.add(found_.clipped_square_sum);
   }
-  if (scaler || outliers) late.wait();
-  if (scaler) {
-    result.skipped = late.at(*not_finite) != 0;
-    scaler->update(!result.skipped);
-    if (result.skipped) return false;
-  }
-  values_.set_square_sum(square_sum);
-  if (outliers) {
-    result.skipped = outliers->note(std::sqrt(late.at(*square_sum)));
-    if (result.skipped) return false;
-  }
-  if (!to_clip_by.defined()) return true;
-  values_.set_square_sum(clipped_square_sum);
-  optim::clip_grads_with_square_sum(divided_.parameters(), config_.clip_norm, to_clip_by);
+  if (!state_.scaler && !state_.outliers) return;
+  late.wait();
+  if (not_finite) found_.finite = late.at(*not_finite) == 0;
+  if (found_.place) found_.norm = std::sqrt(late.at(*found_.place));
+}
+
+bool GradientRules::apply_on_device(StepResult& result) {
+  if (found_.finite) values_.set_square_sum(found_.place);
+  if (!is_accepted(result)) return false;
+  if (!found_.clipped_place) return true;
+  values_.set_square_sum(found_.clipped_place);
+  optim::clip_grads_with_square_sum(divided_.parameters(), config_.clip_norm, found_.clipped_square_sum);
   return true;
+}
+
+// The gradients are averaged by now: what is not finite at one rank is so at all, except for those that are a rank's
+// own. The norms are those of the average.
+void GradientRules::examine_on_host(StepResult& result) {
+  found_ = {};
+  if (auto& scaler = state_.scaler) {
+    result.loss_scale = scaler->scale();
+    found_.finite = scaler->unscale(divided_.parameters(), divided_.holds_at_all());
+    if (!found_.finite) return;
+  }
+  if (state_.outliers) found_.norm = std::sqrt(divided_.square_sum());
+  if (config_.clip_value > 0) optim::clip_grad_value(divided_.parameters(), config_.clip_value);
+  if (config_.clip_norm > 0) found_.clipped_norm = std::sqrt(divided_.square_sum());
 }
 
 bool GradientRules::apply_on_host(StepResult& result) {
-  if (!unscale(result) || !accept(result)) return false;
-  clip(result);
+  if (state_.outliers && found_.finite) result.grad_norm = found_.norm;
+  if (!is_accepted(result)) return false;
+  if (config_.clip_norm == 0) return true;
+  optim::clip_grads_with_norm(divided_.parameters(), config_.clip_norm, found_.clipped_norm);
+  result.grad_norm = found_.clipped_norm;
   return true;
 }
 
-// Returns whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all,
-// except for those that are a rank's own.
-bool GradientRules::unscale(StepResult& result) {
-  auto& scaler = state_.scaler;
-  if (!scaler) return true;
-  result.loss_scale = scaler->scale();
-  result.skipped = !scaler->unscale(divided_.parameters(), divided_.holds_at_all());
-  scaler->update(!result.skipped);
+bool GradientRules::is_accepted(StepResult& result) {
+  if (state_.scaler) {
+    state_.scaler->update(found_.finite);
+    result.skipped = !found_.finite;
+  }
+  if (state_.outliers && !result.skipped) result.skipped = state_.outliers->note(found_.norm);
   return !result.skipped;
-}
-
-// The norm is that of the average, so all ranks accept alike.
-bool GradientRules::accept(StepResult& result) {
-  auto& outliers = state_.outliers;
-  if (!outliers) return true;
-  const double norm = std::sqrt(divided_.square_sum());
-  result.grad_norm = norm;
-  result.skipped = outliers->note(norm);
-  return !result.skipped;
-}
-
-// The gradients are averaged by now, so all ranks clip alike.
-void GradientRules::clip(StepResult& result) const {
-  if (config_.clip_value > 0) optim::clip_grad_value(divided_.parameters(), config_.clip_value);
-  if (config_.clip_norm == 0) return;
-  const double norm = std::sqrt(divided_.square_sum());
-  optim::clip_grads_with_norm(divided_.parameters(), config_.clip_norm, norm);
-  result.grad_norm = norm;
 }
 
 }  // namespace ddprun::trainer

@@ -24,7 +24,8 @@ void share_mean(const Span& span, bool own, int holders, ProcessGroup& group) {
 HookMemory::Begun HookMemory::begin(std::vector<HookState> states, ProcessGroup& group) {
   states_.clear();
   if (states.empty()) return Begun::unchanged;
-  const bool own = fits(states);
+  const auto& values = chooses_undone_ ? undone_ : saved_;
+  const bool own = fits(states, values);
   std::vector<std::int64_t> have(static_cast<std::size_t>(group.size()));
   have[static_cast<std::size_t>(group.rank())] = own ? 1 : 0;
   allreduce(group, have);
@@ -32,7 +33,7 @@ HookMemory::Begun HookMemory::begin(std::vector<HookState> states, ProcessGroup&
   const auto first = static_cast<int>(std::ranges::find(have, 1) - have.begin());
   for (std::size_t i = 0; i < states.size() && holders > 0; ++i) {
     const Span& span = states[i].span;
-    if (own) std::memcpy(span.data, saved_[i].bytes.data(), span.bytes());
+    if (own) std::memcpy(span.data, values[i].bytes.data(), span.bytes());
     if (holders == group.size()) continue;
     if (span.dtype == DType::float32)
       share_mean(span, own, holders, group);
@@ -45,25 +46,39 @@ HookMemory::Begun HookMemory::begin(std::vector<HookState> states, ProcessGroup&
   return holders == group.size() ? Begun::unchanged : Begun::mean;
 }
 
-bool HookMemory::fits(const std::vector<HookState>& states) const {
-  return std::ranges::equal(states, saved_, [](const HookState& state, const Saved& saved) {
+bool HookMemory::fits(const std::vector<HookState>& states, const std::vector<Saved>& values) {
+  return std::ranges::equal(states, values, [](const HookState& state, const Saved& saved) {
     return state.name == saved.name && state.span.bytes() == saved.bytes.size();
   });
 }
 
-void HookMemory::save() {
-  saved_.resize(states_.size());
+void HookMemory::save_to(std::vector<Saved>& values) const {
+  values.resize(states_.size());
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const Span& span = states_[i].span;
-    saved_[i].name = states_[i].name;
-    saved_[i].bytes.resize(span.bytes());
-    std::memcpy(saved_[i].bytes.data(), span.data, span.bytes());
+    values[i].name = states_[i].name;
+    values[i].bytes.resize(span.bytes());
+    std::memcpy(values[i].bytes.data(), span.data, span.bytes());
   }
 }
 
-void HookMemory::undo() {
+void HookMemory::set(const std::vector<Saved>& values) {
   for (std::size_t i = 0; i < states_.size(); ++i)
-    std::memcpy(states_[i].span.data, saved_[i].bytes.data(), saved_[i].bytes.size());
+    std::memcpy(states_[i].span.data, values[i].bytes.data(), values[i].bytes.size());
+}
+
+void HookMemory::save() {
+  chooses_undone_ = false;
+  save_to(saved_);
+}
+
+void HookMemory::undo() {
+  save_to(undone_);
+  set(saved_);
+}
+
+void HookMemory::redo() {
+  set(undone_);
 }
 
 void HookMemory::end() {
@@ -75,6 +90,11 @@ void HookMemory::take(std::vector<HookState> states) {
   states_ = std::move(states);
   save();
   states_.clear();
+}
+
+void HookMemory::forget() {
+  chooses_undone_ = false;
+  saved_.clear();
 }
 
 }  // namespace ddprun::trainer

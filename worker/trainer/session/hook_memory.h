@@ -29,24 +29,32 @@ class HookMemory {
   Begun begin(std::vector<HookState> states, ProcessGroup& group);
   // To be called before each step.
   void save();
-  // To be called if it has failed: gives the states the values before it.
+  // To be called if it has failed: gives the states the values before it, and keeps those that they have.
   void undo();
-  // To be called between two steps, before the group ends.
+  // To be called after undo(): takes that back.
+  void redo();
+  // To be called between two steps, before the group ends. begin() then gives the states of the next group these
+  // values, or those that undo() has kept if that is chosen.
   void end();
+  void choose_undone(bool undone) { chooses_undone_ = undone; }
   // To be called before begin() if its states have values from elsewhere, as from a checkpoint: these count.
   void take(std::vector<HookState> states);
   // To be called if this rank goes on after a step of others that it has not made.
-  void forget() { saved_.clear(); }
+  void forget();
 
  private:
   struct Saved {
     std::string name;
     std::vector<std::byte> bytes;
   };
-  bool fits(const std::vector<HookState>& states) const;
+  static bool fits(const std::vector<HookState>& states, const std::vector<Saved>& values);
+  void save_to(std::vector<Saved>& values) const;
+  void set(const std::vector<Saved>& values);
 
   std::vector<HookState> states_;  // empty before begin(), and after end()
   std::vector<Saved> saved_;
+  std::vector<Saved> undone_;  // those after the step that undo() has taken back
+  bool chooses_undone_ = false;
 };
 
 }  // namespace ddprun::trainer

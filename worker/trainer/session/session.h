@@ -80,6 +80,12 @@ struct StepResult {
   std::vector<std::int64_t> staleness;
 };
 
+// A step that had failed, and that its rank has ended all the same.
+struct EndedStep {
+  StepResult result;
+  bool stands = false;  // every rank can end it like this. False: they can if any rank has applied the step
+};
+
 // The training of a state in one process group, as the training loop and its observers see it. When a group ends, so
 // does the session, and another session on another group, of any size, goes on from the state's position.
 //
@@ -96,6 +102,10 @@ class Session {
   // Trains the next samples of the data order and advances the state. requests: this rank's, of which all ranks learn
   // by StepResult.
   virtual StepResult step(StepRequests requests) = 0;
+  // After step() has thrown: returns whether this rank has all that the rest of the step takes, and makes the rest, so
+  // that this rank's parts of the state are those after the step. Not collective.
+  virtual bool can_end_step() const { return false; }
+  virtual EndedStep end_step() { return {}; }  // REQUIRES: can_end_step()
   // To be called after each step with its result: divides the work of the next steps anew if the ranks' times call for
   // it, and says why (StepResult::balance). parts() may be others then, of the same state: that after the step.
   virtual void balance(StepResult&) {}

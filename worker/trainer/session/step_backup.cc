@@ -18,12 +18,23 @@ void StepBackup::begin_step() {
 }
 
 void StepBackup::undo_step() {
+  undone_.clear();
+  for (const auto& [name, buffer] : state_.model->named_buffers()) undone_.push_back(buffer.clone());
+  set_buffers(buffers_);
+  hook_.undo();
+}
+
+void StepBackup::redo_step() {
+  set_buffers(undone_);
+  hook_.redo();
+}
+
+void StepBackup::set_buffers(const std::vector<Tensor>& values) {
   const auto buffers = state_.model->named_buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     Tensor target = buffers[i].second;
-    target.copy_from(buffers_[i]);
+    target.copy_from(values[i]);
   }
-  hook_.undo();
 }
 
 void StepBackup::end_step(const StepResult& result) {

@@ -37,12 +37,16 @@ class StepBackup {
     return hook_.begin(session.own_state(), session.own_state_group());
   }
   void end_session() { hook_.end(); }
+  // undone: whether the run goes on after the step that undo_step() has taken back here.
+  void choose_hook(bool undone) { hook_.choose_undone(undone); }
   void forget_hook() { hook_.forget(); }
   void take_hook(Session& session) { hook_.take(session.own_state()); }
 
   void begin_step();
   // To be called when the step has failed: restores the state before it. Gradients are no part of it.
   void undo_step();
+  // To be called after that: restores what passes had changed by then.
+  void redo_step();
   void end_step(const StepResult& result);
 
   // None if no step was done in this process and in those from which the state was copied.
@@ -56,9 +60,12 @@ class StepBackup {
   void undo_events();
 
  private:
+  void set_buffers(const std::vector<Tensor>& values);
+
   TrainState& state_;
   const std::function<void(std::int64_t step)> on_applied_;
   std::vector<Tensor> buffers_;  // as they were before the step, in the model's order
+  std::vector<Tensor> undone_;   // as undo_step() has found them
   HookMemory hook_;
   std::optional<LastStep> last_;
 };

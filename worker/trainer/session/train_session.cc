@@ -58,8 +58,9 @@ StepResult TrainSession::step(StepRequests requests) {
   const auto shards = begin_shards();
   batches_.open(state_.run, shards);
   state_.optimizer->set_lr(position_.learning_rate(state_.run.step));
-  StepResult result;
-  const auto sent_before = forms_.bytes_sent();
+  StepResult& result = result_ = {};
+  progress_ = Progress::passes;
+  sent_before_ = forms_.bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.first = state_.run.samples;
   result.samples = position_.plan().samples_at(result.first);
@@ -77,11 +78,24 @@ StepResult TrainSession::step(StepRequests requests) {
             .items = static_cast<double>(result.samples) * forms_.task.items_per_sample(),
             .largest_count = largest_count},
            requests, result, timer);
-  result.bytes_sent = forms_.bytes_sent() - sent_before;
-  result.model_peaks = forms_.parallelism.take_peaks();
   rank_times_.step_done(told_times_ ? told_times_(result.times) : result.times);
-  advance(result);
-  return result;
+  complete(result);
+  return std::move(result);
+}
+
+// On a device an abort may have stopped what was queued.
+bool TrainSession::can_end_step() const {
+  return recovers_ && !is_on_device() && divided_.is_updated_alone() && progress_ != Progress::passes;
+}
+
+EndedStep TrainSession::end_step() {
+  const auto reached = progress_;
+  const TrainingScope scope(config_.train);
+  state_.await_readers();
+  if (reached == Progress::announced && apply_rules(result_)) state_.optimizer->step();
+  if (state_.ema && !result_.skipped) state_.ema->update();
+  complete(result_);
+  return {.result = std::move(result_), .stands = reached == Progress::updated};
 }
 
 // Evaluates the averages if there are any: those of this rank's parts are made the whole model's like an update.
@@ -156,43 +170,71 @@ void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests,
 }
 
 void TrainSession::update(StepRequests requests, bool reads, StepResult& result, PhaseTimer& timer) {
-  bool prepared = true;
-  if (is_on_device()) {
-    prepared = rules_.apply_on_device(result);
-    timer.end(&StepTimes::optimizer);
-  }
-  // Requests of one rank are summed with the losses: all ranks learn of them in the same step, without an extra
-  // message.
-  const auto number = [](bool requested) { return requested ? 1.0 : 0.0; };
-  std::vector<double> sums{number(requests.stop), number(requests.change), number(wants_figures(state_.run.step + 2))};
-  const auto first_of_experts = sums.size();
-  append_expert_numbers(sums);
-  const auto first_loss = sums.size();
+  examine_gradients(result, timer);
+  Sums sums = own_sums(requests);
   PendingWork reduced_sums;  // is under way during the update, if the losses are known
   const bool known = !reads || values_.are_known();
-  if (known) reduced_sums.start(start_sums(sums, reads));
+  progress_ = Progress::announced;
+  if (known) reduced_sums.start(start(sums, reads));
   timer.end(&StepTimes::start);
   // The state does not change before all ranks are known to have these gradients.
-  if (recovers_ && known) wait_for(reduced_sums, timer);
+  const bool waits = recovers_ && known;
+  if (waits) wait_for(reduced_sums, timer);
   state_.await_readers();
   timer.end(&StepTimes::wait);
-  if (is_on_device() ? prepared : rules_.apply_on_host(result)) update_parameters(timer);
+  const bool accepted = apply_rules(result);
+  if (waits) take(sums, reads, result);
+  if (accepted) update_parameters(timer);
   timer.end(&StepTimes::optimizer);
+  if (waits) return;
   if (!known) {
     values_.wait();
     timer.end(&StepTimes::optimizer);
-    reduced_sums.start(start_sums(sums, reads));
+    reduced_sums.start(start(sums, reads));
     timer.end(&StepTimes::start);
   }
-  if (reduced_sums.started()) wait_for(reduced_sums, timer);
-  result.rank_times = rank_times_.take_from(sums);
-  result.stop_requested = sums[0] > 0;
-  result.change_requested = sums[1] > 0;
-  reads_next_ = sums[2] > 0;
-  result.experts = expert_use_of(std::span(sums).subspan(first_of_experts, first_loss - first_of_experts));
+  wait_for(reduced_sums, timer);
+  take(sums, reads, result);
+}
+
+void TrainSession::examine_gradients(StepResult& result, PhaseTimer& timer) {
+  is_on_device() ? rules_.examine_on_device(result) : rules_.examine_on_host(result);
+  timer.end(&StepTimes::optimizer);
+}
+
+bool TrainSession::apply_rules(StepResult& result) {
+  return is_on_device() ? rules_.apply_on_device(result) : rules_.apply_on_host(result);
+}
+
+// Requests of one rank are summed with the losses: all ranks learn of them in the same step, without an extra message.
+TrainSession::Sums TrainSession::own_sums(StepRequests requests) const {
+  const auto number = [](bool requested) { return requested ? 1.0 : 0.0; };
+  Sums sums{.values = {number(requests.stop), number(requests.change), number(wants_figures(state_.run.step + 2))}};
+  sums.first_of_experts = sums.values.size();
+  append_expert_numbers(sums.values);
+  sums.first_loss = sums.values.size();
+  return sums;
+}
+
+WorkPtr TrainSession::start(Sums& sums, bool with_losses) {
+  if (with_losses) {
+    const auto own = own_loss_sums();
+    sums.values.insert(sums.values.end(), own.begin(), own.end());
+  }
+  rank_times_.append_to(sums.values);
+  return group_.allreduce(span_of(sums.values), ReduceOp::sum);
+}
+
+void TrainSession::take(Sums& sums, bool reads, StepResult& result) {
+  result.rank_times = rank_times_.take_from(sums.values);
+  const std::span<const double> values = sums.values;
+  result.stop_requested = values[0] > 0;
+  result.change_requested = values[1] > 0;
+  reads_next_ = values[2] > 0;
+  result.experts = expert_use_of(values.subspan(sums.first_of_experts, sums.first_loss - sums.first_of_experts));
   result.has_figures = reads || result.stop_requested;
   if (reads)
-    take_figures(std::span(sums).subspan(first_loss, values_.steps()), result);
+    take_figures(values.subspan(sums.first_loss, values_.steps()), result);
   else if (result.stop_requested)
     read_late(result);
 }
@@ -219,6 +261,7 @@ bool TrainSession::wants_figures(std::int64_t step) const {
 // stops it halfway from here on, unless the optimizer exchanges parts of tensors (optim::TensorParts).
 void TrainSession::update_parameters(PhaseTimer& timer) {
   state_.optimizer->step();
+  progress_ = Progress::updated;
   timer.end(&StepTimes::optimizer);
   forms_.parallelism.parameters_updated();
   timer.end(&StepTimes::wait);
@@ -239,15 +282,6 @@ void TrainSession::append_expert_numbers(std::vector<double>& sums) const {
   sums.insert(sums.end(), numbers.begin(), numbers.end());
 }
 
-WorkPtr TrainSession::start_sums(std::vector<double>& sums, bool with_losses) {
-  if (with_losses) {
-    const auto own = own_loss_sums();
-    sums.insert(sums.end(), own.begin(), own.end());
-  }
-  rank_times_.append_to(sums);
-  return group_.allreduce(span_of(sums), ReduceOp::sum);
-}
-
 void TrainSession::take_figures(std::span<const double> loss_sums, StepResult& result) {
   result.late_figures = values_.take(loss_sums);
   result.loss = result.late_figures.back().loss;
@@ -263,7 +297,11 @@ void TrainSession::read_late(StepResult& result) {
   take_figures(sums, result);
 }
 
-void TrainSession::advance(StepResult& result) {
+// Ends the step: this rank's part of the state is that after it.
+void TrainSession::complete(StepResult& result) {
+  progress_ = Progress::passes;
+  result.bytes_sent = forms_.bytes_sent() - sent_before_;
+  result.model_peaks = forms_.parallelism.take_peaks();
   auto& run = state_.run;
   run.lr = state_.optimizer->lr();
   run.skipped_steps += result.skipped ? 1 : 0;

@@ -40,6 +40,8 @@ class TrainSession final : public Session {
   StepResult step(StepRequests requests) override;
   // Decides by the times of forward and backward passes, which all ranks know.
   void balance(StepResult& result) override;
+  bool can_end_step() const override;
+  EndedStep end_step() override;
   Evaluation evaluate() override;
 
   WholeState gather_state() override { return divided_.gather(); }
@@ -67,22 +69,39 @@ class TrainSession final : public Session {
   const ParallelForms& forms() const { return forms_; }
 
  private:
+  // The sums over all ranks that a step needs besides gradients.
+  struct Sums {
+    std::vector<double> values;
+    std::size_t first_of_experts = 0;
+    std::size_t first_loss = 0;
+  };
+  // How far the step in progress has come. Other ranks can only apply it once it is announced here.
+  enum class Progress : std::uint8_t {
+    passes,
+    announced,  // this rank has its gradients, and the others may know
+    updated,    // all ranks have announced it, and the optimizer has made it here
+  };
+
   Evaluation evaluate_parameters();
   std::optional<std::vector<int>> begin_shards();
   std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
   void optimize(const StepRunner::Step& step, StepRequests requests, StepResult& result, PhaseTimer& timer);
   // Updates, given the gradients. reads: whether it reads the losses, too.
   void update(StepRequests requests, bool reads, StepResult& result, PhaseTimer& timer);
+  void examine_gradients(StepResult& result, PhaseTimer& timer);
+  bool apply_rules(StepResult& result);
   bool is_on_device() const { return forms_.device().type == DeviceType::cuda; }
   bool reads_values(const StepResult& result) const;
   void update_parameters(PhaseTimer& timer);
   std::vector<double> own_loss_sums() const;
   bool wants_figures(std::int64_t step) const;
   void append_expert_numbers(std::vector<double>& sums) const;
-  WorkPtr start_sums(std::vector<double>& sums, bool with_losses);
+  Sums own_sums(StepRequests requests) const;
+  WorkPtr start(Sums& sums, bool with_losses);
+  void take(Sums& sums, bool reads, StepResult& result);
   void take_figures(std::span<const double> loss_sums, StepResult& result);
   void read_late(StepResult& result);
-  void advance(StepResult& result);
+  void complete(StepResult& result);
 
   const TrainConfig& config_;
   const bool recovers_;
@@ -97,7 +116,10 @@ class TrainSession final : public Session {
   GradientRules rules_;
   const ToldTimes told_times_;
   RankTimes rank_times_;
-  bool reads_next_ = true;  // whether the next step's values are read, as some rank wishes
+  StepResult result_;  // that of the step in progress
+  Progress progress_ = Progress::passes;
+  std::uint64_t sent_before_ = 0;  // by this rank, in bytes, before the step
+  bool reads_next_ = true;         // whether the next step's values are read, as some rank wishes
   PhaseListener phase_listener_;
 };
 

@@ -48,8 +48,20 @@ std::unique_ptr<Session> session_of(Rank& rank, ProcessGroup& group) {
       rank.replica.state, group);
 }
 
+StepResult make_step(Session& session, StepBackup& backup) {
+  backup.begin_step();
+  try {
+    auto result = session.step(false);
+    backup.end_step(result);
+    return result;
+  } catch (const Error&) {
+    backup.undo_step();
+    throw;
+  }
+}
+
 void make_steps(Session& session, StepBackup& backup, int count) {
-  for (int i = 0; i < count; ++i) backup.end_step(session.step(false));
+  for (int i = 0; i < count; ++i) make_step(session, backup);
 }
 
 // Returns the digest of the whole state, at rank 0.
@@ -102,7 +114,7 @@ Copies copies_after(const TrainingJob& job, int ranks, int kept_after, int steps
     make_steps(*session, rank.backup, kept_after);
     own->keep(0);
     make_steps(*session, rank.backup, steps - kept_after);
-    own->set_aside();
+    own->set_aside(rank.backup);
   });
   if (lost) copies[*lost] = std::make_unique<PartCopies>();
   return copies;
@@ -120,7 +132,7 @@ std::string restored(const TrainingJob& job, Copies& copies, const Catchup& catc
     make_steps(*session, rank.backup, last - static_cast<int>(catchup.step));
     const auto result = digest_of(*session);
     if (group.rank() == 0) digest = result;
-    own.set_aside();
+    own.set_aside(rank.backup);
   });
   return digest;
 }
@@ -161,6 +173,93 @@ TEST_CASE("parts of a lost rank come from a replica, or all ranks return to the 
   CHECK(restored(job, copies, *catchup, 9) == expected);
 }
 
+namespace {
+
+// Where a step fails at a rank: once it has told the others that it has all gradients, so that they make the step; or
+// once it has updated its parts, before it gathers those of the others.
+enum class Failure { before_update, after_update };
+
+void fail_in_step(Session& session, Failure where) {
+  session.listen_to_phases([where, optimizer_phases = 0](profiler::Phase phase, auto, auto) mutable {
+    if (phase == &StepTimes::optimizer) ++optimizer_phases;  // gradients are set to zero, examined, and used
+    if (where == Failure::before_update ? phase == &StepTimes::start : optimizer_phases == 3)
+      throw Error(Errc::peer_lost, "a rank was lost");
+  });
+}
+
+// Makes five steps and one that fails at the last rank. Then the other rank with the same part is lost.
+Copies copies_after_failure(const TrainingJob& job, Failure where) {
+  Copies copies(4);
+  run_ranks(4, [&](ProcessGroup& group) {
+    Rank rank(job);
+    auto& own = copies[static_cast<std::size_t>(group.rank())];
+    own = std::make_unique<PartCopies>();
+    const auto session = session_of(rank, group);
+    own->begin(*session, true);
+    own->keep(0);
+    make_steps(*session, rank.backup, 5);
+    const bool is_last = group.rank() == 3;
+    if (is_last) fail_in_step(*session, where);
+    bool failed = false;
+    try {
+      make_step(*session, rank.backup);
+    } catch (const Error&) {
+      failed = true;
+    }
+    own->set_aside(rank.backup);
+    if (is_last && !failed) throw Error(Errc::internal, "the last rank has made the step");
+  });
+  const auto parts = copies[3]->holdings().parts;
+  const auto peer = std::ranges::find(parts, parts[3]) - parts.begin();
+  copies[static_cast<std::size_t>(peer)] = std::make_unique<PartCopies>();
+  return copies;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that has all of a step which fails makes the rest alone, and no rank repeats the step: same bits") {
+  const TextFile text;
+  const auto of_tokens = of_text(text);
+  const auto layouts = std::vector{
+      of_pictures + "[parallel]\nzero = 2\nshard_group = 2\n", of_pictures + "[parallel]\nzero = 3\nshard_group = 2\n",
+      of_tokens + "[parallel]\ntensor = 2\n", of_tokens + "[parallel]\npipeline = 2\nmicro_batches = 2\nsplit = h.1\n"};
+  const auto& layout = layouts.at(GENERATE(range(0u, 4u)));
+  const auto where = GENERATE(Failure::before_update, Failure::after_update);
+  CAPTURE(layout, where == Failure::before_update);
+  const TrainingJob job(layout);
+  auto copies = copies_after_failure(job, where);
+  const auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->from == StateSource::applied);
+  CHECK(catchup->step == 6);
+  CHECK(catchup->source == (copies[0]->holdings().parts.empty() ? 1 : 0));
+  CHECK(catchup->lagging.size() == 1);
+  CHECK(restored(job, copies, *catchup, 9) == undisturbed(job, 4, 9));
+}
+
+TEST_CASE("a step that no rank has made is not made by those that could") {
+  const TrainingJob job(of_pictures + "[parallel]\nzero = 1\n");
+  Copies copies(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    Rank rank(job);
+    auto& own = copies[static_cast<std::size_t>(group.rank())];
+    own = std::make_unique<PartCopies>();
+    const auto session = session_of(rank, group);
+    own->begin(*session, true);
+    make_steps(*session, rank.backup, 2);
+    fail_in_step(*session, Failure::before_update);
+    try {
+      make_step(*session, rank.backup);
+    } catch (const Error&) {
+      own->set_aside(rank.backup);
+    }
+  });
+  const auto catchup = compare_positions(holdings_of(copies));
+  REQUIRE(catchup);
+  CHECK(catchup->step == 2);
+  CHECK(restored(job, copies, *catchup, 4) == undisturbed(job, 2, 4));
+}
+
 TEST_CASE("a group of fewer ranks gets other parts of the same state") {
   const std::string zero = GENERATE("1", "2", "3");
   CAPTURE(zero);
@@ -191,7 +290,7 @@ TEST_CASE("parts of ranks that leave in order are with those that stay, and no s
     make_steps(*session, rank.backup, 5);
     if (twice) own->hand_over({true, false, true, true});
     own->hand_over(stays);
-    own->set_aside();
+    own->set_aside(rank.backup);
   });
   for (std::size_t rank = 4; rank-- > 0;)
     if (!stays[rank]) copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(rank));
@@ -236,7 +335,7 @@ TEST_CASE("a failed restoration leaves what ranks hold as it was") {
     } catch (const Error&) {
       // That of the group.
     }
-    own.set_aside();
+    own.set_aside(rank.backup);
   });
   CHECK(holdings_of(copies) == before);
   CHECK(restored(job, copies, *catchup, 3) == undisturbed(job, 4, 3));
@@ -291,8 +390,7 @@ std::unique_ptr<TrainSession> balanced_session(Rank& rank, ProcessGroup& group) 
 // Makes steps until a layer has moved, at most 100.
 void train_to_move(Session& session, StepBackup& backup) {
   for (StepResult result; result.balance.empty() && session.state().run.step < 100;) {
-    result = session.step(false);
-    backup.end_step(result);
+    result = make_step(session, backup);
     session.balance(result);
   }
 }
@@ -319,7 +417,7 @@ TEST_CASE("layers that have moved are at the stages of the next group, with the 
     if (keeps) own->keep(0);
     if (group.rank() == 0) moved = session->state().run.step;
     make_steps(*session, rank.backup, 2);
-    own->set_aside();
+    own->set_aside(rank.backup);
   });
   REQUIRE(moved < 100);
   copies[1] = std::make_unique<PartCopies>();
@@ -343,11 +441,11 @@ TEST_CASE("if the group fails while a layer moves, the others hold their parts a
     own->begin(*session, true);
     try {
       while (session->state().run.step + 1 < fails_after) {
-        auto result = session->step(false);
+        auto result = make_step(*session, rank.backup);
         session->balance(result);
       }
       if (group.rank() == 1) {
-        session->step(false);
+        make_step(*session, rank.backup);
         group.abort("a rank was lost");
       } else {
         train_to_move(*session, rank.backup);
@@ -355,7 +453,7 @@ TEST_CASE("if the group fails while a layer moves, the others hold their parts a
     } catch (const Error&) {
       // That of the group.
     }
-    own->set_aside();
+    own->set_aside(rank.backup);
   };
   run_ranks(4, [&](ProcessGroup& group) {
     Rank rank(job);
@@ -392,7 +490,7 @@ TEST_CASE("with a folder for the state, copies of parts are in files there") {
     own.begin(*session, true);
     own.keep(0);
     make_steps(*session, rank.backup, 2);
-    own.set_aside();
+    own.set_aside(rank.backup);
   });
   CHECK(files() == 6);  // each rank's own parts after two steps, and a neighbour's
 }
@@ -427,7 +525,7 @@ TEST_CASE("a rank that gets the step that stands keeps no error of a hook, the o
       own->backup.begin_session(*session);
       make_steps(*session, own->backup, steps);
       if (rank < count) before[rank] = error_of(*session);
-      kept->set_aside();
+      kept->set_aside(own->backup);
       own->backup.end_session();
       if (rank >= count) return;
       ranks[rank] = std::move(own);
@@ -450,7 +548,7 @@ TEST_CASE("a rank that gets the step that stands keeps no error of a hook, the o
     copies[rank]->restore(ranks[rank]->backup, *catchup);
     ranks[rank]->backup.begin_session(*session);
     after[rank] = error_of(*session);
-    copies[rank]->set_aside();
+    copies[rank]->set_aside(ranks[rank]->backup);
     ranks[rank]->backup.end_session();
   });
   // Those that lag get the mean of the errors of the one other rank of their stage.
