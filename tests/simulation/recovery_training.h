@@ -12,7 +12,7 @@
 
 namespace ddprun::testing {
 
-// What ranks of a simulated job do: they train, and after a fault they do what their RecoveryState requests, by
+// The behaviour of a simulated job's ranks: they train, and after a fault they do what their RecoveryState requests, by
 // operations of their group that complete at some ranks and fail at others when a member dies.
 //
 // Ownership: the job outlives it.

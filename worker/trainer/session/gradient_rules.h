@@ -32,7 +32,7 @@ class GradientRules {
   bool apply_on_device(StepResult& result);
 
  private:
-  // Of the reduced gradients of the step in progress.
+  // Describes the reduced gradients of the step in progress.
   struct Findings {
     bool finite = true;
     double norm = 0;            // set with optim.skip_outliers
