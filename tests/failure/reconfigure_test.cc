@@ -1,8 +1,14 @@
 // Groups that form again in processes that continue: with fewer members, with more, twice in a row, after a death and
 // without one, over every back end.
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "tests/failure/elastic_job.h"
 #include "tests/support/catch.h"
@@ -10,6 +16,29 @@
 using namespace ddprun;
 using namespace ddprun::failure;
 using ddprun::testing::ForkedRanks;
+
+namespace {
+
+constexpr std::size_t mib = std::size_t{1} << 20;
+
+// Returns the number of segments of this size that this process has open, and that have all of their pages.
+int complete_segments(std::size_t bytes) {
+  int count = 0;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    struct stat status {};
+    if (::stat(each.path().c_str(), &status) != 0 || static_cast<std::size_t>(status.st_size) != bytes) continue;
+    if (static_cast<std::size_t>(status.st_blocks) * 512 >= bytes) ++count;
+  }
+  return count;
+}
+
+bool has_pages(const RegisteredBuffer& memory) {
+  std::vector<unsigned char> pages(memory.bytes() / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+  if (::mincore(memory.data(), memory.bytes(), pages.data()) != 0) return false;
+  return std::ranges::all_of(pages, [](unsigned char each) { return (each & 1) != 0; });
+}
+
+}  // namespace
 
 TEST_CASE("the survivors of a kill form a group of their own") {
   for (const auto& backend : backends) {
@@ -78,6 +107,19 @@ TEST_CASE("a healthy group shrinks, and then grows by a newcomer") {
         CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(size - rank, size));
     }
   }
+}
+
+TEST_CASE("in shared memory the next generation's registered memory has its pages already") {
+  ForkedRanks ranks(2, [](int rank, std::uint16_t port) -> std::string {
+    auto elastic = make_elastic("shm", rank, port);
+    const auto first = elastic.reconfigure(0, members_upto(2)).allocate(mib);
+    if (has_pages(first)) return "the first generation's memory has pages, too";
+    for (const auto end = Deadline::in(test_timeout); complete_segments(mib) == 0; std::this_thread::yield())
+      if (end.expired()) return "no memory is made ahead";
+    const auto second = elastic.reconfigure(1, members_upto(2)).allocate(mib);
+    return has_pages(second) ? "has pages" : "has no pages";
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == "has pages");
 }
 
 TEST_CASE("a used generation and an invalid list are refused, and break nothing") {

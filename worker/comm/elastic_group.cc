@@ -13,6 +13,7 @@
 #include "worker/comm/elastic/agreement_session.h"
 #include "worker/comm/elastic/peer_list.h"
 #include "worker/comm/execution/previous_group.h"
+#include "worker/comm/memory/segment_reserve.h"
 #include "worker/comm/registry/backends.h"
 
 namespace ddprun {
@@ -36,7 +37,10 @@ std::string identity() {
 }  // namespace
 
 ElasticGroup::ElasticGroup(std::string backend, GroupOptions base, std::string self)
-    : backend_(std::move(backend)), base_(std::move(base)), self_(std::move(self)) {
+    : backend_(std::move(backend)),
+      base_(std::move(base)),
+      self_(std::move(self)),
+      segments_(std::make_shared<comm::SegmentReserve>(comm::SegmentReserve::Options{})) {
   auto options = base_;
   options.rank = 0;
   options.size = 1;
@@ -148,7 +152,7 @@ void ElasticGroup::expect_not_aborted() const {
   if (abort_reason_) throw Error(Errc::aborted, *abort_reason_);
 }
 
-// Pending operations fail. Returns what the next group can reuse of this one.
+// Pending operations fail. Returns what the next group can use.
 std::shared_ptr<comm::PreviousGroup> ElasticGroup::end_current(const std::shared_ptr<const comm::PeerList>& next) {
   std::shared_ptr<ProcessGroup> group;
   std::shared_ptr<const comm::PeerList> peer_list;
@@ -157,11 +161,15 @@ std::shared_ptr<comm::PreviousGroup> ElasticGroup::end_current(const std::shared
     group = std::exchange(group_, nullptr);
     peer_list = std::exchange(agreed_, next);
   }
+  segments_->begin_group();
+  auto passed = std::make_shared<comm::PreviousGroup>(comm::PreviousGroup{.segments = segments_});
   auto transport = group ? group->reusable_transport() : nullptr;
-  if (!transport) return nullptr;
-  comm::PreviousGroup previous_group{std::move(transport), peer_list->group, group->size(), {}};
-  for (const auto& member : next->members) previous_group.kept.push_back(peer_list->rank_of(member).value_or(-1));
-  return std::make_shared<comm::PreviousGroup>(std::move(previous_group));
+  if (!transport) return passed;
+  passed->transport = std::move(transport);
+  passed->prefix = peer_list->group;
+  passed->size = group->size();
+  for (const auto& member : next->members) passed->kept.push_back(peer_list->rank_of(member).value_or(-1));
+  return passed;
 }
 
 void ElasticGroup::store_moved(bool beside_store) {

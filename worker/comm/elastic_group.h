@@ -20,6 +20,7 @@ namespace ddprun {
 namespace comm {
 class Agreement;
 class DepartureNotice;
+class SegmentReserve;
 struct Agreed;
 struct PeerList;
 }  // namespace comm
@@ -115,6 +116,7 @@ class ElasticGroup {
   const std::string backend_;
   GroupOptions base_;
   const std::string self_;
+  const std::shared_ptr<comm::SegmentReserve> segments_;
   std::unique_ptr<comm::DepartureNotice> departure_notice_;  // used by reconfigure(); destroyed after the group
 
   std::mutex mutex_;              // guards the members below

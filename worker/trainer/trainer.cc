@@ -192,6 +192,8 @@ class Trainer::Impl {
     recovery_->set_events_done(backup_->events_done());
     backup_->end_session();
     session_.reset();
+    // Gradients are in memory of the group.
+    for (auto& [name, parameter] : state_.model->named_parameters()) parameter.release_grad();
   }
 
   Recovery::Copy copy() {

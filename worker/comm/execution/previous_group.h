@@ -8,12 +8,16 @@
 
 namespace ddprun::comm {
 
-// The things that a group passes to the one that an ElasticGroup forms after it in the same processes.
+class SegmentReserve;
+
+// The things that an ElasticGroup passes to the group that it forms. Those of the group before in the same processes
+// are set if that group has a transport to pass on.
 struct PreviousGroup {
-  std::shared_ptr<Transport> transport;  // taken by the next group's, if that can use it; the group itself is destroyed
-  std::string prefix;                    // the beginning of the group's keys in the store, which identifies it
-  int size = 0;
-  std::vector<int> kept;  // by rank of the next group: its rank in this one, or -1
+  std::shared_ptr<SegmentReserve> segments;   // null: none is held for this group
+  std::shared_ptr<Transport> transport = {};  // taken by the group's, if that can use it; the one before is destroyed
+  std::string prefix = {};                    // the beginning of that group's keys in the store, which identifies it
+  int size = 0;                               // its size
+  std::vector<int> kept = {};                 // by rank of the group: its rank in the one before, or -1
 };
 
 }  // namespace ddprun::comm

@@ -10,7 +10,8 @@
 namespace ddprun::comm {
 
 std::shared_ptr<std::byte> OwnRegions::allocate(std::size_t bytes) {
-  auto segment = SharedSegment::create(whole_pages(bytes));
+  const auto size = whole_pages(bytes);
+  auto segment = reserve_ ? reserve_->take(size) : SharedSegment::create(size);
   auto* const data = segment.data();
   const std::lock_guard lock(mutex_);
   const auto number = next_++;

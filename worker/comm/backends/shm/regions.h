@@ -8,9 +8,11 @@
 #include <mutex>
 #include <optional>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
-#include "worker/comm/backends/shm/shared_segment.h"
+#include "worker/comm/memory/segment_reserve.h"
+#include "worker/comm/memory/shared_segment.h"
 #include "worker/comm/span.h"
 
 namespace ddprun::comm {
@@ -31,6 +33,9 @@ struct RegionHandle {
 // Thread-safe.
 class OwnRegions : public std::enable_shared_from_this<OwnRegions> {
  public:
+  // reserve: segments are taken from there; null: they are made.
+  explicit OwnRegions(std::shared_ptr<SegmentReserve> reserve = nullptr) : reserve_(std::move(reserve)) {}
+
   // The memory is freed with the last copy of the pointer, which may outlive every other reference to this object.
   // Throws Errc::io.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
@@ -46,6 +51,7 @@ class OwnRegions : public std::enable_shared_from_this<OwnRegions> {
   };
   void free(std::uint32_t number);
 
+  const std::shared_ptr<SegmentReserve> reserve_;
   const std::int32_t process_ = ::getpid();  // kept, because every getpid() is a system call
   mutable std::mutex mutex_;
   std::list<Region> regions_;

@@ -7,7 +7,7 @@
 
 #include "worker/comm/backends/shm/futex_counter.h"
 #include "worker/comm/backends/shm/regions.h"
-#include "worker/comm/backends/shm/shared_segment.h"
+#include "worker/comm/memory/shared_segment.h"
 
 // The layout of the memory that the ranks of a group share. All of it starts as zero.
 namespace ddprun::comm {

@@ -13,6 +13,7 @@
 #include "worker/comm/backends/shm/shm_collectives.h"
 #include "worker/comm/backends/shm/shm_transfers.h"
 #include "worker/comm/bootstrap/await_ranks.h"
+#include "worker/comm/execution/previous_group.h"
 #include "worker/comm/execution/transport_group.h"
 
 namespace ddprun::comm {
@@ -33,7 +34,8 @@ class ShmTransport : public Transport {
       : rank_(options.rank),
         size_(options.size),
         staging_bytes_(options.config.staging_bytes),
-        threads_per_rank_(threads_per_rank) {
+        threads_per_rank_(threads_per_rank),
+        regions_(std::make_shared<OwnRegions>(options.previous_group ? options.previous_group->segments : nullptr)) {
     expect_section_for_each_rank(options);
   }
 
@@ -103,7 +105,7 @@ class ShmTransport : public Transport {
   const int threads_per_rank_;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> connected_ = false;
-  const std::shared_ptr<OwnRegions> regions_ = std::make_shared<OwnRegions>();
+  const std::shared_ptr<OwnRegions> regions_;
   std::optional<Shared> shared_;
 };
 

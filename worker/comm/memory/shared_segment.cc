@@ -1,4 +1,4 @@
-#include "worker/comm/backends/shm/shared_segment.h"
+#include "worker/comm/memory/shared_segment.h"
 
 #include <cerrno>
 #include <cstdio>
