@@ -29,8 +29,7 @@ ddprun::GroupOptions group_options(const ddprun_group_options& from) {
     to.config.local_address = ddprun::comm::local_address_towards(host, port);
   to.beside_store = from.size > 1 && ddprun::comm::is_this_host(host, port);
   const auto timeout = to.config.timeout;
-  // The store may be silent as long as a rank may.
-  const auto grace = to.config.freeze_bound.count() > 0 ? to.config.freeze_bound : timeout;
+  const auto grace = ddprun::comm::store_timeout_of(to);
   to.connect_store = [host, port, timeout, grace] {
     return std::make_shared<ddprun::TcpStore>(ddprun::TcpStoreOptions{.host = host, .port = port, .grace = grace},
                                               ddprun::comm::deadline_after(timeout));

@@ -2,6 +2,7 @@
 
 #include "rendezvous/store/memory_store.h"
 #include "worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/bootstrap/job_store.h"
 #include "worker/comm/elastic_group.h"
 #include "worker/comm/group_options.h"
 #include "worker/comm/init.h"
@@ -128,4 +129,17 @@ TEST_CASE("a store of this host may be silent for longer than a rank, unless a r
           o.config.freeze_bound = milliseconds(0);
           o.config.timeout = milliseconds(9000);
         }) == milliseconds(9000));
+}
+
+TEST_CASE("a process of a job bears the silence of its store as long as the job's group does, also where it waits") {
+  const auto grace = [](bool agent_serves, const std::string& host) {
+    WorkerEnv env;
+    env.master_addr = host;
+    env.master_port = 29500;
+    env.use_agent_store = agent_serves;
+    return comm::store_grace(env, {.freeze_bound = milliseconds(700)});
+  };
+  CHECK(grace(true, "127.0.0.1") == milliseconds(7000));
+  CHECK(grace(false, "127.0.0.1") == milliseconds(700));
+  CHECK(grace(true, "192.0.2.1") == milliseconds(700));
 }

@@ -4,11 +4,15 @@
 
 #include "rendezvous/trust/token_descriptor.h"
 #include "worker/comm/bootstrap/local_address.h"
+#include "worker/comm/group_options.h"
 
 namespace ddprun::comm {
 
-std::chrono::milliseconds store_grace(const CommConfig& config) {
-  return config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout;
+std::chrono::milliseconds store_grace(const WorkerEnv& env, const CommConfig& config) {
+  GroupOptions group{.config = config};
+  if (!env.use_agent_store) group.store_host = 0;
+  group.beside_store = is_this_host(env.master_addr, env.master_port);
+  return store_timeout_of(group);
 }
 
 std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env) {
@@ -22,7 +26,7 @@ std::shared_ptr<TcpStore> connect_job_store(const WorkerEnv& env, const CommConf
                                             std::stop_token stop) {
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = env.master_addr,
                                                     .port = env.master_port,
-                                                    .grace = store_grace(config),
+                                                    .grace = store_grace(env, config),
                                                     .stop = std::move(stop),
                                                     .credentials = std::move(credentials),
                                                     .local_socket = env.store_socket},

@@ -13,8 +13,8 @@
 // The connection of a process to the store of its job.
 namespace ddprun::comm {
 
-// The time that the store may be silent: as long as a rank may.
-std::chrono::milliseconds store_grace(const CommConfig& config);
+// The time that the store may be silent: that of the job's groups (store_timeout_of()).
+std::chrono::milliseconds store_grace(const WorkerEnv& env, const CommConfig& config);
 // The job's token, for a store that an agent on another host serves; null elsewhere: on this host the kernel says whose
 // this process is, and a worker whose descriptor a program in between has closed is known to this host's agent.
 std::shared_ptr<const Credentials> job_credentials(const WorkerEnv& env);
