@@ -56,7 +56,7 @@ TEST_CASE("the next group's segments are made ahead, with their pages: as many a
   }
 }
 
-TEST_CASE("segments that the next group leaves make room for those of a later one") {
+TEST_CASE("segments that the next group did not take are freed once the limit is reached") {
   SegmentReserve reserve({.most_bytes = 4 * mib, .rest = 0ms});
   const auto first = reserve.take(4 * mib);
   wait_until_held(reserve, 4 * mib);

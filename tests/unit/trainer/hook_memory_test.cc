@@ -92,7 +92,7 @@ TEST_CASE("after a step that was taken back the next group has the states before
     if (!is_undone || own.error != std::vector<float>{4, 5}) throw std::logic_error("undo() or redo() has no effect");
     memory.undo();
     memory.end();
-    memory.choose_undone(!stands);
+    memory.choose_undone(!stands);  // of several choices the last one counts
     memory.choose_undone(stands);
     memory.begin(own.states(), group);
   });

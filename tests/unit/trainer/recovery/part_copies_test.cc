@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -100,21 +101,29 @@ std::vector<Holdings> holdings_of(const Copies& copies) {
   return all;
 }
 
-// Makes steps, of which the first so many end with copies, and then loses a rank, or none.
-Copies copies_after(const TrainingJob& job, int ranks, int kept_after, int steps,
-                    std::optional<std::size_t> lost = {}) {
-  Copies copies(static_cast<std::size_t>(ranks));
-  run_ranks(ranks, [&](ProcessGroup& group) {
+// Runs body once a rank, in a session that trains from the beginning and whose parts of the state the copies are of.
+using Training = std::function<void(Rank& rank, PartCopies& own, Session& session)>;
+void train_ranks(const TrainingJob& job, Copies& copies, const Training& body) {
+  run_ranks(static_cast<int>(copies.size()), [&](ProcessGroup& group) {
     Rank rank(job);
     auto& own = copies[static_cast<std::size_t>(group.rank())];
     own = std::make_unique<PartCopies>();
     const auto session = session_of(rank, group);
     own->begin(*session, true);
-    own->keep(0);
-    make_steps(*session, rank.backup, kept_after);
-    own->keep(0);
-    make_steps(*session, rank.backup, steps - kept_after);
-    own->set_aside(rank.backup);
+    body(rank, *own, *session);
+  });
+}
+
+// Makes steps, of which the first so many end with copies, and then loses a rank, or none.
+Copies copies_after(const TrainingJob& job, int ranks, int kept_after, int steps,
+                    std::optional<std::size_t> lost = {}) {
+  Copies copies(static_cast<std::size_t>(ranks));
+  train_ranks(job, copies, [&](Rank& rank, PartCopies& own, Session& session) {
+    own.keep(0);
+    make_steps(session, rank.backup, kept_after);
+    own.keep(0);
+    make_steps(session, rank.backup, steps - kept_after);
+    own.set_aside(rank.backup);
   });
   if (lost) copies[*lost] = std::make_unique<PartCopies>();
   return copies;
@@ -190,23 +199,18 @@ void fail_in_step(Session& session, Failure where) {
 // Makes five steps and one that fails at the last rank. Then the other rank with the same part is lost.
 Copies copies_after_failure(const TrainingJob& job, Failure where) {
   Copies copies(4);
-  run_ranks(4, [&](ProcessGroup& group) {
-    Rank rank(job);
-    auto& own = copies[static_cast<std::size_t>(group.rank())];
-    own = std::make_unique<PartCopies>();
-    const auto session = session_of(rank, group);
-    own->begin(*session, true);
-    own->keep(0);
-    make_steps(*session, rank.backup, 5);
-    const bool is_last = group.rank() == 3;
-    if (is_last) fail_in_step(*session, where);
+  train_ranks(job, copies, [&](Rank& rank, PartCopies& own, Session& session) {
+    own.keep(0);
+    make_steps(session, rank.backup, 5);
+    const bool is_last = session.group().rank() == 3;
+    if (is_last) fail_in_step(session, where);
     bool failed = false;
     try {
-      make_step(*session, rank.backup);
+      make_step(session, rank.backup);
     } catch (const Error&) {
       failed = true;
     }
-    own->set_aside(rank.backup);
+    own.set_aside(rank.backup);
     if (is_last && !failed) throw Error(Errc::internal, "the last rank has made the step");
   });
   const auto parts = copies[3]->holdings().parts;
@@ -240,18 +244,13 @@ TEST_CASE("a rank that has all of a step which fails makes the rest alone, and n
 TEST_CASE("a step that no rank has made is not made by those that could") {
   const TrainingJob job(of_pictures + "[parallel]\nzero = 1\n");
   Copies copies(2);
-  run_ranks(2, [&](ProcessGroup& group) {
-    Rank rank(job);
-    auto& own = copies[static_cast<std::size_t>(group.rank())];
-    own = std::make_unique<PartCopies>();
-    const auto session = session_of(rank, group);
-    own->begin(*session, true);
-    make_steps(*session, rank.backup, 2);
-    fail_in_step(*session, Failure::before_update);
+  train_ranks(job, copies, [](Rank& rank, PartCopies& own, Session& session) {
+    make_steps(session, rank.backup, 2);
+    fail_in_step(session, Failure::before_update);
     try {
-      make_step(*session, rank.backup);
+      make_step(session, rank.backup);
     } catch (const Error&) {
-      own->set_aside(rank.backup);
+      own.set_aside(rank.backup);
     }
   });
   const auto catchup = compare_positions(holdings_of(copies));
@@ -281,16 +280,11 @@ TEST_CASE("parts of ranks that leave in order are with those that stay, and no s
   CAPTURE(zero, stays, twice);
   const TrainingJob job(of_pictures + "[parallel]\nzero = " + zero + "\n");
   Copies copies(4);
-  run_ranks(4, [&](ProcessGroup& group) {
-    Rank rank(job);
-    auto& own = copies[static_cast<std::size_t>(group.rank())];
-    own = std::make_unique<PartCopies>();
-    const auto session = session_of(rank, group);
-    own->begin(*session, true);
-    make_steps(*session, rank.backup, 5);
-    if (twice) own->hand_over({true, false, true, true});
-    own->hand_over(stays);
-    own->set_aside(rank.backup);
+  train_ranks(job, copies, [&](Rank& rank, PartCopies& own, Session& session) {
+    make_steps(session, rank.backup, 5);
+    if (twice) own.hand_over({true, false, true, true});
+    own.hand_over(stays);
+    own.set_aside(rank.backup);
   });
   for (std::size_t rank = 4; rank-- > 0;)
     if (!stays[rank]) copies.erase(copies.begin() + static_cast<std::ptrdiff_t>(rank));
