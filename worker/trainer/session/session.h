@@ -80,10 +80,10 @@ struct StepResult {
   std::vector<std::int64_t> staleness;
 };
 
-// A step that had failed, and that its rank has ended all the same.
+// A step that has failed at this rank, which has then updated its parts of the state by itself.
 struct EndedStep {
-  StepResult result;
-  bool stands = false;  // every rank can end it like this. False: they can if any rank has applied the step
+  StepResult result;    // complete if the step stands
+  bool stands = false;  // all ranks are known to have their gradients. False: it counts if some rank has applied it
 };
 
 // The training of a state in one process group, as the training loop and its observers see it. When a group ends, so
@@ -102,8 +102,8 @@ class Session {
   // Trains the next samples of the data order and advances the state. requests: this rank's, of which all ranks learn
   // by StepResult.
   virtual StepResult step(StepRequests requests) = 0;
-  // After step() has thrown: returns whether this rank has all that the rest of the step takes, and makes the rest, so
-  // that this rank's parts of the state are those after the step. Not collective.
+  // To be asked after step() has thrown: whether this rank can still update its own parts of the state, without any
+  // other rank. end_step() does so. Not collective.
   virtual bool can_end_step() const { return false; }
   virtual EndedStep end_step() { return {}; }  // REQUIRES: can_end_step()
   // To be called after each step with its result: divides the work of the next steps anew if the ranks' times call for
