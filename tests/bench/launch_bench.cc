@@ -28,6 +28,7 @@ struct Options {
   int rounds = 11;
   int budget_s = 50;  // time for the whole run; launchers that take seconds get as many runs as fit
   int timeout_s = 20;
+  int load = 0;  // processes beside it that never sleep
   std::string program = "/bin/true";
   std::string torch_python;
 };
@@ -144,7 +145,14 @@ void print(bool json, const Row& row, int workers, const Row& floor) {
                row.hung > 0 ? fmt::format("  hung {} times", row.hung) : "");
 }
 
+std::vector<Process> start_busy_loops(int count) {
+  std::vector<Process> loops;
+  for (int i = 0; i < count; ++i) loops.emplace_back(Words{"/bin/sh", "-c", "while :; do :; done"});
+  return loops;
+}
+
 void run(const Options& options, bool json) {
+  const auto busy = start_busy_loops(options.load);
   if (!json)
     fmt::print("{:<22} {:>7} {:>5} {:>10} {:>10} {:>8} {:>10}\n", "launcher", "workers", "runs", "wall_ms", "min_ms",
                "rss_mib", "floor");
@@ -180,6 +188,9 @@ Run launch_bench(CLI::App& subcommand) {
       ->capture_default_str();
   subcommand.add_option("--timeout", options->timeout_s, "seconds for one run")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  subcommand.add_option("--load", options->load, "busy loops beside it")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   subcommand.add_option("--program", options->program, "what the workers run")->capture_default_str();
   subcommand.add_option("--torch-python", options->torch_python,
