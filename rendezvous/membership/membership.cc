@@ -11,11 +11,13 @@
 
 namespace ddprun {
 
-Membership::Membership(JobPolicy policy, MembershipOptions options)
+MembershipState::MembershipState(JobPolicy policy, MembershipOptions options)
     : policy_(std::move(policy)),
       options_(options),
       flapping_hosts_(options.flapping),
       liveness_clock_(policy_.keep_alive_interval / 2) {}
+
+Membership::Membership(JobPolicy policy, MembershipOptions options) : MembershipState(std::move(policy), options) {}
 
 MembershipMessages Membership::ready(Time now, const std::string& id, std::int64_t generation,
                                      std::uint16_t worker_store_port) {
@@ -39,8 +41,8 @@ MembershipMessages Membership::preempted(Time now, const std::string& id, std::i
   return report_completion(now, id, generation, true);
 }
 
-MembershipMessages Membership::report_completion(Time now, const std::string& id, std::int64_t generation,
-                                                 bool preempted) {
+MembershipMessages MembershipState::report_completion(Time now, const std::string& id, std::int64_t generation,
+                                                      bool preempted) {
   record_activity(now, id);
   if (Node* node = current_member(id, generation, Phase::running)) {
     node->succeeded = true;
@@ -93,13 +95,13 @@ Membership::Time Membership::next_tick() const {
   return next;
 }
 
-Membership::Node* Membership::current_member(const std::string& id, std::int64_t generation, Phase phase) {
+MembershipState::Node* MembershipState::current_member(const std::string& id, std::int64_t generation, Phase phase) {
   const auto node = nodes_.find(id);
   const bool current = phase_ == phase && generation == round_.generation;
   return current && node != nodes_.end() && node->second.member ? &node->second : nullptr;
 }
 
-void Membership::finish_if_all_succeeded() {
+void MembershipState::finish_if_all_succeeded() {
   if (member_count() == 0 || !all_members(&Node::succeeded)) return;
   if (preempted_)
     return end({.exit_code = exit_preempted,
@@ -110,57 +112,57 @@ void Membership::finish_if_all_succeeded() {
                              count_text(static_cast<int>(round_.members.size()), "node"))});
 }
 
-void Membership::end(JobResult result) {
+void MembershipState::end(JobResult result) {
   if (is_full()) drop_surplus(surplus());
   phase_ = Phase::ended;
   for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &judgement_due_}) timer->reset();
   post(all_sessions(), JobEnded{std::move(result)});
 }
 
-bool Membership::has_min_nodes() const {
+bool MembershipState::has_min_nodes() const {
   return static_cast<int>(nodes_.size()) >= policy_.min_nodes;
 }
 
 // The job has a round, a fixed number of nodes and no spares, so that no further node may take part.
-bool Membership::is_full() const {
+bool MembershipState::is_full() const {
   return policy_.min_nodes == policy_.max_nodes && policy_.spares == 0 &&
          (phase_ == Phase::proposed || phase_ == Phase::running);
 }
 
-int Membership::member_count() const {
+int MembershipState::member_count() const {
   return static_cast<int>(
       std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.member; }));
 }
 
 // A node of the round has succeeded. It may have left since: members are removed without a new round only then.
-bool Membership::any_member_done() const {
+bool MembershipState::any_member_done() const {
   return member_count() < static_cast<int>(round_.members.size()) ||
          std::any_of(nodes_.begin(), nodes_.end(),
                      [](const auto& entry) { return entry.second.member && entry.second.succeeded; });
 }
 
-bool Membership::all_members(bool Node::*flag) const {
+bool MembershipState::all_members(bool Node::*flag) const {
   return std::all_of(nodes_.begin(), nodes_.end(),
                      [&](const auto& entry) { return !entry.second.member || entry.second.*flag; });
 }
 
-std::vector<std::string> Membership::all_nodes() const {
+std::vector<std::string> MembershipState::all_nodes() const {
   std::vector<std::string> ids;
   for (const auto& entry : nodes_) ids.push_back(entry.first);
   return ids;
 }
 
-std::vector<std::string> Membership::all_sessions() const {
+std::vector<std::string> MembershipState::all_sessions() const {
   auto ids = all_nodes();
   ids.insert(ids.end(), away_.begin(), away_.end());
   return ids;
 }
 
-void Membership::post(std::vector<std::string> to, MembershipMessage::What what) {
+void MembershipState::post(std::vector<std::string> to, MembershipMessage::What what) {
   if (!to.empty()) messages_.push_back({std::move(to), std::move(what)});
 }
 
-MembershipMessages Membership::take_messages() {
+MembershipMessages MembershipState::take_messages() {
   return std::exchange(messages_, {});
 }
 

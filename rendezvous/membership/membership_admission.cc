@@ -57,7 +57,7 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
 }
 
 // A spare is in no round, whose members learn from it that commands differ.
-void Membership::report_command(const NodeInfo& info) {
+void MembershipState::report_command(const NodeInfo& info) {
   if (phase_ != Phase::running) return;
   const auto first = nodes_.find(round_.members.front().node_id);
   if (first == nodes_.end() || first->second.info.command.empty() || info.command.empty()) return;
@@ -67,7 +67,7 @@ void Membership::report_command(const NodeInfo& info) {
                                                 first->second.info.host, difference)});
 }
 
-MembershipMessages Membership::reject_flapping(Time now, const NodeInfo& info) {
+MembershipMessages MembershipState::reject_flapping(Time now, const NodeInfo& info) {
   post({info.id}, NodeDropped{.text = flapping_text(info.host), .may_return = false});
   if (nodes_.contains(info.id))
     remove(now, {info.id}, fmt::format("node {} was refused: it joined and left too often", info.host), Pending::cause);
@@ -75,7 +75,7 @@ MembershipMessages Membership::reject_flapping(Time now, const NodeInfo& info) {
 }
 
 // A node that rejoins keeps its rank and membership, so that it is selected first for the next round.
-void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& addresses) {
+void MembershipState::admit(Time now, const NodeInfo& info, const SessionAddresses& addresses) {
   if (policy_host_.empty()) policy_host_ = info.host;
   if (const auto before = nodes_.find(info.id); before != nodes_.end()) record_departure(now, before->second);
   away_.erase(info.id);
@@ -101,18 +101,18 @@ void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& a
 
 // A round at an earlier server counts as one before those of this server, whatever its generation: a node that stayed
 // keeps its rank.
-std::int64_t Membership::generation_here(const FormerRound& former) const {
+std::int64_t MembershipState::generation_here(const FormerRound& former) const {
   return round_.members.empty() ? former.generation : std::min(former.generation, round_.generation - 1);
 }
 
-void Membership::resume_after(const FormerRound& former) {
+void MembershipState::resume_after(const FormerRound& former) {
   next_generation_ = std::max(next_generation_, former.generation + 1);
   restarts_used_ = std::max(restarts_used_, std::min(former.restarts_used, policy_.max_restarts));
   if (phase_ == Phase::forming && last_change_.empty()) last_change_ = "the rendezvous server was restarted";
 }
 
-std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPolicy& policy) const {
-  if (ended()) return fmt::format("the job of run id '{}' has just ended; try again", policy_.run_id);
+std::optional<std::string> MembershipState::refusal(const NodeInfo& info, const JobPolicy& policy) const {
+  if (phase_ == Phase::ended) return fmt::format("the job of run id '{}' has just ended; try again", policy_.run_id);
   if (const auto difference = policy_difference(policy_, policy))
     return fmt::format(
         "run id '{}' is in use by a job that host {} started: node {} asks for {}; "

@@ -11,12 +11,12 @@
 namespace ddprun {
 
 // To be asked before the nodes change: later a member that is gone counts as done.
-bool Membership::can_change_members() const {
+bool MembershipState::can_change_members() const {
   return phase_ == Phase::running && recoverable_ && !judgement_due_ && !any_member_done();
 }
 
 // Workers that join later get the state from the others, and have it once they say so or report their training.
-bool Membership::has_state(const RoundMember& member) const {
+bool MembershipState::has_state(const RoundMember& member) const {
   const auto node = nodes_.find(member.node_id);
   if (node == nodes_.end() || !node->second.member) return false;
   const auto& reported = node->second.workers;
@@ -28,7 +28,7 @@ bool Membership::has_state(const RoundMember& member) const {
 }
 
 // Returns whether a member other than this one has the state of the training.
-bool Membership::is_state_kept_without(const std::string& id) const {
+bool MembershipState::is_state_kept_without(const std::string& id) const {
   return std::ranges::any_of(round_.members,
                              [&](const auto& member) { return member.node_id != id && has_state(member); });
 }
@@ -37,7 +37,7 @@ bool Membership::is_state_kept_without(const std::string& id) const {
 // the state or can serve the workers' store, or too few nodes are left. Nodes without a part in the round join it as
 // far as the minimum asks for, and then as far as there is room: the workers of the others wait for the former alone.
 // REQUIRES: can_change_members(), before
-bool Membership::lose_members(const std::string& why, Departure departure) {
+bool MembershipState::lose_members(const std::string& why, Departure departure) {
   if (store_host().empty() || !has_min_nodes() || !is_state_kept_without("")) return false;
   change_members(static_cast<std::size_t>(std::max(member_count(), policy_.min_nodes)), why, departure);
   gain_members("a spare node takes part");
@@ -45,18 +45,18 @@ bool Membership::lose_members(const std::string& why, Departure departure) {
 }
 
 // REQUIRES: can_change_members()
-void Membership::gain_members(const std::string& why) {
+void MembershipState::gain_members(const std::string& why) {
   if (member_count() < std::min(static_cast<int>(nodes_.size()), policy_.max_nodes))
     change_members(static_cast<std::size_t>(policy_.max_nodes), why, Departure::asked);
 }
 
-bool Membership::can_serve_store(const std::string& id) const {
+bool MembershipState::can_serve_store(const std::string& id) const {
   const auto node = nodes_.find(id);
   return node != nodes_.end() && node->second.member && node->second.store_port != 0;
 }
 
 // Returns the member at which the workers' store is from now on: where it was, if that node stays; empty: at none.
-std::string Membership::store_host() const {
+std::string MembershipState::store_host() const {
   const auto& first = round_.members.front().node_id;
   if (const auto node = nodes_.find(first); node != nodes_.end() && node->second.member) return first;
   const auto next = std::ranges::find_if(round_.members, [&](const auto& one) { return can_serve_store(one.node_id); });
@@ -64,13 +64,13 @@ std::string Membership::store_host() const {
 }
 
 // The node gets group rank 0 in the round of these nodes.
-void Membership::lead_with(const std::string& first, std::vector<std::string>& ids) {
+void MembershipState::lead_with(const std::string& first, std::vector<std::string>& ids) {
   nodes_.at(first).rank = 0;
   std::ranges::stable_partition(ids, [&](const auto& id) { return id == first; });
 }
 
 // Where group rank 0 is another node than before, it serves another store. Returns whether it does.
-bool Membership::place_store(const Round& former) {
+bool MembershipState::place_store(const Round& former) {
   const auto& first = round_.members.front();
   const bool moves = first.node_id != former.members.front().node_id;
   round_.master_addr = moves ? first.address : former.master_addr;
@@ -78,7 +78,7 @@ bool Membership::place_store(const Round& former) {
   return moves;
 }
 
-void Membership::change_members(std::size_t most, const std::string& why, Departure departure) {
+void MembershipState::change_members(std::size_t most, const std::string& why, Departure departure) {
   auto ids = select_members(most);
   lead_with(store_host(), ids);
   std::set<std::string> joining;
@@ -107,7 +107,7 @@ void Membership::change_members(std::size_t most, const std::string& why, Depart
 
 // Failures whose replacement is not decided yet are those of nodes that have other ranks now, have gone, or have come
 // back and start all of their workers.
-void Membership::renumber_failures(const Round& former, const std::set<std::string>& joining) {
+void MembershipState::renumber_failures(const Round& former, const std::set<std::string>& joining) {
   std::vector<WorkerFailure> kept;
   for (auto& failure : failures_) {
     const auto& id = former.members.at(static_cast<std::size_t>(failure.group_rank)).node_id;

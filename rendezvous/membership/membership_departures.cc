@@ -52,7 +52,7 @@ MembershipMessages Membership::session_closed(Time now, const std::string& id, c
 }
 
 // Returns why the node may not leave when it asks for it; empty if it may.
-std::string Membership::leave_refusal(const std::string& id) const {
+std::string MembershipState::leave_refusal(const std::string& id) const {
   const auto node = nodes_.find(id);
   if (phase_ != Phase::running || node == nodes_.end() || !node->second.member) return "it is in no round that runs";
   if (any_member_done() || judgement_due_ || !asking_.empty()) return "its round is about to change";
@@ -65,7 +65,7 @@ std::string Membership::leave_refusal(const std::string& id) const {
 }
 
 // Returns whether the others need a new round: they do not if the node's workers have all succeeded.
-bool Membership::record_departure(Time now, const Node& node) {
+bool MembershipState::record_departure(Time now, const Node& node) {
   const bool needs_round = node.member && !(phase_ == Phase::running && node.succeeded);
   flapping_hosts_.left(now, node.info.host, node.joined, needs_round && !node.leaves_when_asked);
   return needs_round;
@@ -74,8 +74,8 @@ bool Membership::record_departure(Time now, const Node& node) {
 // Removes nodes as one change: the loss of a rack leads to one new round, not to one per node.
 // A node that leaves without having asked stops its workers by a signal, which may ask all ranks to save their state
 // and stop.
-void Membership::remove(Time now, const std::vector<std::string>& gone, const std::string& why, Pending failures,
-                        Departure departure) {
+void MembershipState::remove(Time now, const std::vector<std::string>& gone, const std::string& why, Pending failures,
+                             Departure departure) {
   const bool goes_on = can_change_members() && departure != Departure::left;
   bool changes_round = false;
   for (const auto& id : gone) {

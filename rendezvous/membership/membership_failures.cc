@@ -49,8 +49,8 @@ MembershipMessages Membership::failure(Time now, const std::string& id, std::int
 }
 
 // Returns why these failures are judged as those of a node that stopped its workers; empty if they need not be.
-std::string Membership::replacement_refusal(const RoundMember& member,
-                                            const std::vector<WorkerFailure>& failures) const {
+std::string MembershipState::replacement_refusal(const RoundMember& member,
+                                                 const std::vector<WorkerFailure>& failures) const {
   const auto is_own = [&](const WorkerFailure& failure) {
     return failure.local_rank >= 0 && failure.local_rank < member.nproc;
   };
@@ -68,7 +68,7 @@ std::string Membership::replacement_refusal(const RoundMember& member,
 }
 
 // One question is open at a time; its answer is about all ranks, and so about failures that are reported meanwhile.
-void Membership::ask_whether_all_recover(const std::string& node) {
+void MembershipState::ask_whether_all_recover(const std::string& node) {
   if (asking_.empty()) post({round_.members.front().node_id}, RecoveryAsked{round_.generation});
   asking_.push_back(node);
 }
@@ -105,7 +105,7 @@ MembershipMessages Membership::recoverable(Time now, const std::string& id, std:
   return take_messages();
 }
 
-void Membership::replace_failed() {
+void MembershipState::replace_failed() {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   restarts_used_ += static_cast<int>(failures_.size());
   round_.restarts_used = restarts_used_;
@@ -123,7 +123,7 @@ void Membership::replace_failed() {
 }
 
 // A replacement has made no step.
-void Membership::forget_training(const WorkerFailure& failure) {
+void MembershipState::forget_training(const WorkerFailure& failure) {
   const auto node = nodes_.find(round_.members.at(static_cast<std::size_t>(failure.group_rank)).node_id);
   const auto index = static_cast<std::size_t>(failure.local_rank);
   if (node == nodes_.end() || index >= node->second.workers.size()) return;
@@ -133,8 +133,8 @@ void Membership::forget_training(const WorkerFailure& failure) {
 }
 
 // exit_code is that of a job that ends because of the refusal; none: the failure's.
-void Membership::refuse_replacement(Time now, const std::vector<std::string>& nodes, const std::string& refusal,
-                                    std::optional<int> exit_code) {
+void MembershipState::refuse_replacement(Time now, const std::vector<std::string>& nodes, const std::string& refusal,
+                                         std::optional<int> exit_code) {
   if (nodes.empty()) return;
   std::vector<std::string> to;
   for (const auto& id : nodes) {
@@ -154,7 +154,7 @@ void Membership::refuse_replacement(Time now, const std::vector<std::string>& no
 }
 
 // The root cause may be a failure that another node reports later.
-void Membership::await_judgement(Time now, Node& node) {
+void MembershipState::await_judgement(Time now, Node& node) {
   node.failed = true;
   if (judgement_due_) return;
   judgement_due_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
@@ -162,14 +162,14 @@ void Membership::await_judgement(Time now, Node& node) {
   for (auto& entry : nodes_) entry.second.heard_since_failure = false;
 }
 
-void Membership::forget_failures() {
+void MembershipState::forget_failures() {
   judgement_due_.reset();
   failures_.clear();
   asking_.clear();
   ends_unless_replaced_ = false;
 }
 
-void Membership::check_failures(Time now) {
+void MembershipState::check_failures(Time now) {
   if (phase_ != Phase::running || !judgement_due_) return;
   const bool all_reported = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
     const Node& node = entry.second;
@@ -182,13 +182,13 @@ void Membership::check_failures(Time now) {
 }
 
 // Those that nodes have used by themselves are counted apart.
-int Membership::all_restarts() const {
+int MembershipState::all_restarts() const {
   int count = restarts_used_;
   for (const auto& [id, node] : nodes_) count += node.replaced;
   return count;
 }
 
-void Membership::judge_failures(Time now) {
+void MembershipState::judge_failures(Time now) {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   const WorkerFailure& cause = failures_.front();
   if (cause.usage_error) {  // a restart would end the same way
@@ -208,7 +208,7 @@ void Membership::judge_failures(Time now) {
 }
 
 // The job cannot continue after a loss. If failures were observed before the loss, the first of them is the cause.
-void Membership::end_by_loss(const std::string& why, Pending failures) {
+void MembershipState::end_by_loss(const std::string& why, Pending failures) {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   JobResult result{.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)};
   if (failures == Pending::cause && !result.failures.empty()) {

@@ -14,7 +14,7 @@ MembershipMessages Membership::beat(Time now, const std::string& id) {
   return take_messages();
 }
 
-void Membership::record_activity(Time now, const std::string& id) {
+void MembershipState::record_activity(Time now, const std::string& id) {
   liveness_clock_.advance(now);
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return;
@@ -22,11 +22,11 @@ void Membership::record_activity(Time now, const std::string& id) {
   node->second.heard_since_failure = true;
 }
 
-StallAwareClock::Duration Membership::heartbeat_timeout() const {
+StallAwareClock::Duration MembershipState::heartbeat_timeout() const {
   return policy_.heartbeat_timeout();
 }
 
-void Membership::check_heartbeats(Time now) {
+void MembershipState::check_heartbeats(Time now) {
   if (options_.leased) return;
   const auto silent = [&](StallAwareClock::Duration bound) {
     std::vector<std::string> ids;
@@ -51,7 +51,7 @@ void Membership::check_heartbeats(Time now) {
 }
 
 // The time at which the node with the oldest heartbeat counts as lost.
-std::optional<Membership::Time> Membership::next_heartbeat_deadline(Time now) const {
+std::optional<MembershipState::Time> MembershipState::next_heartbeat_deadline(Time now) const {
   if (options_.leased || nodes_.empty() || !liveness_clock_.reliable()) return std::nullopt;
   const auto oldest = std::min_element(nodes_.begin(), nodes_.end(), [](const auto& a, const auto& b) {
     return a.second.last_heard < b.second.last_heard;
@@ -61,7 +61,7 @@ std::optional<Membership::Time> Membership::next_heartbeat_deadline(Time now) co
 
 // A member that has missed a heartbeat may be the cause of the failures seen elsewhere: judge once it sends a heartbeat
 // again or counts as lost.
-bool Membership::any_member_suspect() const {
+bool MembershipState::any_member_suspect() const {
   const auto bound = 2 * StallAwareClock::Duration(policy_.keep_alive_interval);
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const Node& node = entry.second;
@@ -71,7 +71,7 @@ bool Membership::any_member_suspect() const {
   });
 }
 
-bool Membership::all_members_heard_since(std::uint64_t event) const {
+bool MembershipState::all_members_heard_since(std::uint64_t event) const {
   return std::all_of(nodes_.begin(), nodes_.end(),
                      [&](const auto& entry) { return !entry.second.member || entry.second.heard_event >= event; });
 }

@@ -15,27 +15,27 @@ namespace ddprun {
 
 // A round of a higher generation has left behind those below it. A server that has formed a round itself has none to
 // wait for.
-void Membership::await_round(Time now, const FormerRound& former) {
+void MembershipState::await_round(Time now, const FormerRound& former) {
   if (former.nodes < policy_.min_nodes || former.nodes > policy_.max_nodes || !round_.members.empty()) return;
   if (!awaited_ || former.generation > awaited_->round.generation)
     awaited_ = {.round = former, .until = now + policy_.heartbeat_timeout()};
 }
 
 // Returns whether the node's workers run in the awaited round.
-bool Membership::is_back(const Node& node) const {
+bool MembershipState::is_back(const Node& node) const {
   const auto& former = node.info.former;
   return awaited_ && former && former->nodes == awaited_->round.nodes &&
          former->generation == awaited_->round.generation && former->first == awaited_->round.first;
 }
 
-int Membership::nodes_back() const {
+int MembershipState::nodes_back() const {
   return static_cast<int>(
       std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return is_back(entry.second); }));
 }
 
 // Nodes with other generations of the workers' process group have not all got the last change of the round, and those
 // with other restarts not the last replacements. A node that reports a later round has ended this one.
-bool Membership::can_resume() const {
+bool MembershipState::can_resume() const {
   if (next_generation_ != awaited_->round.generation + 1 || nodes_back() != awaited_->round.nodes) return false;
   std::set<int> ranks;
   for (const auto& [id, node] : nodes_) {
@@ -49,7 +49,7 @@ bool Membership::can_resume() const {
   return static_cast<int>(ranks.size()) == awaited_->round.nodes;
 }
 
-void Membership::resume_or_wait(Time now) {
+void MembershipState::resume_or_wait(Time now) {
   if (!can_resume()) return;
   const bool room = awaited_->round.nodes < policy_.max_nodes;
   const auto other =
@@ -59,7 +59,7 @@ void Membership::resume_or_wait(Time now) {
   propose(now, fmt::format("node {} joined", other->second.info.host));
 }
 
-void Membership::resume_round(Time now) {
+void MembershipState::resume_round(Time now) {
   std::vector<std::string> ids;
   for (auto& [id, node] : nodes_) {
     if (!is_back(node)) continue;
@@ -71,7 +71,7 @@ void Membership::resume_round(Time now) {
   begin_resumed(now, ids, former);
 }
 
-void Membership::begin_resumed(Time now, const std::vector<std::string>& ids, const FormerRound& former) {
+void MembershipState::begin_resumed(Time now, const std::vector<std::string>& ids, const FormerRound& former) {
   round_ = make_round(ids, former.generation);
   for (auto& member : round_.members) {
     Node& node = nodes_.at(member.node_id);
@@ -107,7 +107,7 @@ MembershipMessages Membership::continue_round(Time now, const std::string& why) 
 
 // Returns the nodes whose workers still run in the former server's last round, if it can go on with them alone: the
 // workers' store is at one of them, or can be. Workers that are done do not form another group with the others.
-std::vector<std::string> Membership::nodes_of_kept_round() const {
+std::vector<std::string> MembershipState::nodes_of_kept_round() const {
   std::vector<std::string> ids;
   const FormerRound* round = nullptr;
   for (const auto& [id, node] : nodes_) {
@@ -128,11 +128,11 @@ std::vector<std::string> Membership::nodes_of_kept_round() const {
   return goes_on ? ids : std::vector<std::string>();
 }
 
-bool Membership::none_done(const std::vector<std::string>& ids) const {
+bool MembershipState::none_done(const std::vector<std::string>& ids) const {
   return std::ranges::none_of(ids, [&](const auto& id) { return nodes_.at(id).info.former->done; });
 }
 
-void Membership::resume_without_lost(Time now, std::vector<std::string> ids, const std::string& why) {
+void MembershipState::resume_without_lost(Time now, std::vector<std::string> ids, const std::string& why) {
   for (const auto& id : ids) nodes_.at(id).rank = nodes_.at(id).info.former->group_rank;
   std::ranges::sort(ids, {}, [&](const auto& id) { return *nodes_.at(id).rank; });
   const FormerRound former = *nodes_.at(ids.front()).info.former;
@@ -155,7 +155,7 @@ void Membership::resume_without_lost(Time now, std::vector<std::string> ids, con
 }
 
 // The leases of the nodes that have not come back have ended: each began before this server did.
-void Membership::check_awaited(Time now) {
+void MembershipState::check_awaited(Time now) {
   if (!awaited_ || now < awaited_->until) return;
   const int nodes = awaited_->round.nodes;
   const auto why = nodes_back() < nodes ? fmt::format("{} of its {} came back", nodes_back(), count_text(nodes, "node"))

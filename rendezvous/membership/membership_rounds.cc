@@ -15,7 +15,7 @@
 namespace ddprun {
 
 // The current round has lost a member or gained one.
-void Membership::change_round(Time now, const std::string& why, Pending failures) {
+void MembershipState::change_round(Time now, const std::string& why, Pending failures) {
   if (!has_min_nodes() && !policy_.may_be_replaced()) return end_by_loss(why, failures);
   forget_failures();
   if (has_min_nodes())
@@ -24,7 +24,7 @@ void Membership::change_round(Time now, const std::string& why, Pending failures
     start_forming(now, why);
 }
 
-void Membership::start_forming(Time now, const std::string& why) {
+void MembershipState::start_forming(Time now, const std::string& why) {
   phase_ = Phase::forming;
   phase_since_ = now;
   recoverable_ = false;
@@ -37,14 +37,14 @@ void Membership::start_forming(Time now, const std::string& why) {
   announce(all_nodes());
 }
 
-void Membership::continue_forming(Time now) {
+void MembershipState::continue_forming(Time now) {
   if (!has_min_nodes()) return;
   const bool full = static_cast<int>(nodes_.size()) >= policy_.max_nodes;
   if (full || policy_.last_call.count() <= 0) return propose(now, last_change_.empty() ? "first round" : last_change_);
   if (!last_call_) last_call_ = now + policy_.last_call;
 }
 
-void Membership::check_forming(Time now) {
+void MembershipState::check_forming(Time now) {
   if (phase_ != Phase::forming || awaited_) return;
   if (last_call_ && now >= *last_call_) return propose(now, last_change_.empty() ? "first round" : last_change_);
   if (last_call_ || !form_deadline_ || now < *form_deadline_) return;
@@ -54,7 +54,7 @@ void Membership::check_forming(Time now) {
                              nodes_.size(), count_text(policy_.min_nodes, "node"), missing_text())});
 }
 
-void Membership::propose(Time now, const std::string& why) {
+void MembershipState::propose(Time now, const std::string& why) {
   const std::vector<std::string> ids = select_members(static_cast<std::size_t>(policy_.max_nodes));
   for (auto& [id, node] : nodes_) {
     node.member = node.ready = node.succeeded = node.failed = node.wants_standby = false;
@@ -79,7 +79,7 @@ void Membership::propose(Time now, const std::string& why) {
 // Selects at most so many nodes: members of the last round, then spares that stand by, then members of earlier rounds,
 // as far as this server or the nodes know, then in order of arrival. The first of several nodes that had a rank keeps
 // it.
-std::vector<std::string> Membership::select_members(std::size_t most) const {
+std::vector<std::string> MembershipState::select_members(std::size_t most) const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
@@ -94,7 +94,7 @@ std::vector<std::string> Membership::select_members(std::size_t most) const {
   return ids;
 }
 
-Round Membership::make_round(const std::vector<std::string>& ids, std::int64_t generation) {
+Round MembershipState::make_round(const std::vector<std::string>& ids, std::int64_t generation) {
   std::vector<RankCandidate> candidates;
   std::vector<AddressCandidate> sessions;
   for (const auto& id : ids) {
@@ -134,7 +134,7 @@ Round Membership::make_round(const std::vector<std::string>& ids, std::int64_t g
 }
 
 // A node that sends heartbeats but never becomes ready blocks all others.
-void Membership::check_ready(Time now) {
+void MembershipState::check_ready(Time now) {
   if (phase_ != Phase::proposed || !ready_deadline_ || now < *ready_deadline_) return;
   std::vector<std::string> stuck;
   for (const auto& [id, node] : nodes_)
@@ -146,7 +146,7 @@ void Membership::check_ready(Time now) {
   remove(now, stuck, fmt::format("node {} was lost: {}", first, what), Pending::consequence);
 }
 
-void Membership::start_round(Time now) {
+void MembershipState::start_round(Time now) {
   phase_ = Phase::running;
   phase_since_ = now;
   for (auto& [id, node] : nodes_) node.workers.clear();

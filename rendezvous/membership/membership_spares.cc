@@ -9,7 +9,7 @@ namespace ddprun {
 
 // To be called when nodes have come or gone, and when those of the round want it. A spare that has been asked stands by
 // through all rounds in which it has no part; another one is asked only if that one goes or joins a round.
-void Membership::ask_spares() {
+void MembershipState::ask_spares() {
   if (policy_.spares == 0 || phase_ != Phase::running || !all_members(&Node::wants_standby)) return;
   auto left = policy_.spares - static_cast<int>(std::ranges::count_if(
                                    nodes_, [](const auto& entry) { return entry.second.standby_asked; }));

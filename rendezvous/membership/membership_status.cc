@@ -41,7 +41,7 @@ MembershipMessages Membership::report(Time now, const std::string& id, std::int6
   return take_messages();
 }
 
-JobStatus::Node Membership::status_of(Time now, const Node& node) const {
+JobStatus::Node MembershipState::status_of(Time now, const Node& node) const {
   const bool in_round = phase_ != Phase::forming && node.member;
   JobStatus::Node status{.host = node.info.host,
                          .address = node.info.address,

@@ -9,7 +9,7 @@
 namespace ddprun {
 
 // Sends the waiting text to the nodes that have not got it yet.
-void Membership::announce(const std::vector<std::string>& ids) {
+void MembershipState::announce(const std::vector<std::string>& ids) {
   std::string text = waiting_text();
   if (text != announced_) {
     announced_ = text;
@@ -22,7 +22,7 @@ void Membership::announce(const std::vector<std::string>& ids) {
 }
 
 // Drops the nodes that a full job does not need: none of its members is lost.
-void Membership::check_surplus(Time now) {
+void MembershipState::check_surplus(Time now) {
   if (!any_surplus()) return;
   auto ids = surplus();
   std::erase_if(ids, [&](const auto& id) { return !all_members_heard_since(nodes_.at(id).arrival_event); });
@@ -30,23 +30,23 @@ void Membership::check_surplus(Time now) {
   drop_surplus(ids);
 }
 
-void Membership::drop_surplus(const std::vector<std::string>& ids) {
+void MembershipState::drop_surplus(const std::vector<std::string>& ids) {
   post(ids, NodeDropped{.text = full_text(), .may_return = false});
   for (const auto& id : ids) nodes_.erase(id);
 }
 
-bool Membership::any_surplus() const {
+bool MembershipState::any_surplus() const {
   return is_full() && member_count() == policy_.max_nodes && static_cast<int>(nodes_.size()) > policy_.max_nodes;
 }
 
-std::vector<std::string> Membership::surplus() const {
+std::vector<std::string> MembershipState::surplus() const {
   std::vector<std::string> ids;
   for (const auto& [id, node] : nodes_)
     if (!node.member) ids.push_back(id);
   return ids;
 }
 
-std::string Membership::waiting_text() const {
+std::string MembershipState::waiting_text() const {
   const auto here = static_cast<int>(nodes_.size());
   if (is_full())
     return fmt::format("run id '{}' has its {}; this node joins if one of them has been lost, and ends otherwise",
@@ -66,7 +66,7 @@ std::string Membership::waiting_text() const {
                      missing_text(), duration_text(policy_.join_timeout));
 }
 
-std::string Membership::missing_text() const {
+std::string MembershipState::missing_text() const {
   std::string missing;
   for (int rank = 0; policy_.fixed_ranks && rank < policy_.max_nodes && missing.size() < 200; ++rank) {
     const bool here = std::any_of(nodes_.begin(), nodes_.end(),
@@ -81,7 +81,7 @@ std::string Membership::missing_text() const {
                      count_text(policy_.min_nodes - static_cast<int>(nodes_.size()), "node"));
 }
 
-std::string Membership::full_text() const {
+std::string MembershipState::full_text() const {
   std::string hosts;
   for (const auto& member : round_.members)
     if (hosts.size() < 200) hosts += (hosts.empty() ? "" : ", ") + member.host;
@@ -91,7 +91,7 @@ std::string Membership::full_text() const {
       policy_.run_id, count_text(static_cast<int>(round_.members.size()), "node"), hosts);
 }
 
-std::string Membership::flapping_text(const std::string& host) const {
+std::string MembershipState::flapping_text(const std::string& host) const {
   return fmt::format(
       "host {} has left run id '{}' {} times in a row, each within {} of joining; it may join again after it has "
       "stayed away for {}",
