@@ -87,7 +87,8 @@ TokenDataset::TokenDataset(std::vector<TokenRange> ranges, const TokenOptions& o
     : ranges_(std::move(ranges)), options_(options), starts_{0} {
   for (const TokenRange& range : ranges_) starts_.push_back(starts_.back() + samples_in(range));
   if (size() == 0) {
-    throw make_error(Errc::usage, "the text is too short: a sample takes {} tokens and one more", options_.context);
+    const auto named = ranges_.empty() || ranges_.front().name.empty() ? "the text" : ranges_.front().name;
+    throw make_error(Errc::usage, "{} is too short: a sample takes {} tokens and one more", named, options_.context);
   }
   layout_ = token_layout(options_.context, options_.vocabulary);
 }

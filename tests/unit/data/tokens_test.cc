@@ -150,7 +150,8 @@ TEST_CASE("what is no text or no tokens is one line that names the file") {
   const TempDir dir;
   CHECK_THROWS_WITH(load_text(dir.path(), Split::train, 4), Catch::Contains("input.txt"));
   write(dir / "input.txt", "short");
-  CHECK_THROWS_WITH(load_text(dir.path(), Split::train, 4), Catch::Contains("too short"));
+  CHECK_THROWS_WITH(load_text(dir.path(), Split::train, 4),
+                    Catch::Contains("input.txt (its first nine tenths) is too short"));
   CHECK_THROWS_WITH(load_token_shards(dir.path(), Split::train, 4, 10), Catch::Contains("train*.bin"));
   write(dir / "train.bin", shard(0, 20) + "x");
   CHECK_THROWS_WITH(load_token_shards(dir.path(), Split::train, 4, 10), Catch::Contains("41 bytes"));

@@ -47,8 +47,8 @@ std::string wanted_mpi() {
 const MpiFunctions* load(const std::string& mpi) {
   const auto file = module_of(mpi);
   if (!file) {
-    throw make_error(Errc::unsupported,
-                     "this build has no module for the MPI {}: it was not installed when ddprun was built", mpi);
+    throw make_error(Errc::usage, "this build has no module for the MPI {}: it was not installed when ddprun was built",
+                     mpi);
   }
   void* const module = ::dlopen(file->c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!module) throw make_error(Errc::unsupported, "cannot load {}: {}", file->string(), ::dlerror());

@@ -27,7 +27,7 @@ bool mpi_available();
 class MpiLibrary {
  public:
   // bound: the limit of each call that cannot be interrupted, MPI_Init_thread first; the first caller's counts. Throws
-  // Errc::unsupported when there is no module for the MPI, or it cannot be loaded or initialized.
+  // Errc::usage when there is no module for the MPI, Errc::unsupported when it cannot be loaded or initialized.
   static MpiLibrary& instance(std::chrono::milliseconds bound);
 
   MpiLibrary(const MpiLibrary&) = delete;
