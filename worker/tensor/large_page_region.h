@@ -4,7 +4,7 @@
 
 namespace ddprun {
 
-// Address space in which blocks that are smaller than a large page lie side by side, so that they share such pages.
+// Address space in which blocks that do not fill large pages lie side by side, so that they share such pages.
 //
 // Ownership: the memory belongs to the process until its end; a page takes memory once it is used, and keeps it.
 // Threads: one at a time. Errors: none.

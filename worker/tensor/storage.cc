@@ -34,6 +34,8 @@ constexpr bool cache_blocks = true;
 constexpr std::size_t smallest_cached = 4096;
 constexpr std::size_t cache_limit_bytes = std::size_t{256} << 20;
 constexpr std::size_t region_bytes = cache_limit_bytes / 2;
+// Of a block with pages of its own, the end that fills no large page has small ones: up to 511 page faults.
+constexpr std::size_t largest_of_region = 4 * large_page;
 
 void* aligned_block(std::size_t bytes) {
   const bool is_large = bytes >= large_page;
@@ -43,8 +45,8 @@ void* aligned_block(std::size_t bytes) {
   return block;
 }
 
-// Freed blocks by size. The first ones that are smaller than a large page are parts of a region, which is never freed:
-// they count against the limit even while they are used.
+// Freed blocks by size. The first ones of up to largest_of_region are parts of a region, which is never freed: they
+// count against the limit even while they are used.
 class BlockCache {
  public:
   void* take(std::size_t bytes) {
@@ -57,7 +59,7 @@ class BlockCache {
         if (!region_.contains(block)) held_bytes_ -= bytes;
         return block;
       }
-      if (bytes < large_page)
+      if (bytes <= largest_of_region)
         if (void* const block = region_.take(bytes)) return block;
     }
     return aligned_block(bytes);
@@ -136,6 +138,12 @@ std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
 
 std::shared_ptr<Storage> Storage::wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner) {
   return std::shared_ptr<Storage>(new Storage(data, bytes, device, std::move(owner), 0));
+}
+
+std::shared_ptr<Storage> Storage::allocate_scratch(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  std::shared_ptr<void> block(take(size, Device{}), [size](void* memory) { give_back(memory, size, Device{}); });
+  return wrap(block.get(), bytes, Device{}, block);
 }
 
 std::shared_ptr<Storage> Storage::allocate_pinned(std::size_t bytes) {

@@ -23,6 +23,9 @@ class Storage {
   static std::shared_ptr<Storage> allocate(std::size_t bytes, Device device);
   // Wraps memory from outside, kept alive by owner; it is not counted in memory_stats().
   static std::shared_ptr<Storage> wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner);
+  // Allocates memory of the host for the time of a library's call, from the cache; it is not counted either. Throws
+  // std::bad_alloc.
+  static std::shared_ptr<Storage> allocate_scratch(std::size_t bytes);
   // Allocates page-locked memory of the host, which a CUDA device copies without another copy in between; it is not
   // counted either. Throws what cuda::api() throws.
   static std::shared_ptr<Storage> allocate_pinned(std::size_t bytes);

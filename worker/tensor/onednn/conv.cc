@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "worker/tensor/bounded_cache.h"
 #include "worker/tensor/onednn/matmul.h"
 #include "worker/tensor/onednn/threads.h"
+#include "worker/tensor/storage.h"
 #include "worker/tensor/tensor.h"
 
 // Convolution through oneDNN, which only this folder uses. Its 2.x describes an operation in two steps, 3.x in one:
@@ -154,7 +156,8 @@ dnnl::convolution_backward_weights::primitive_desc make_backward_weight(const Si
 #endif
 }
 
-// A primitive with its operands: ours are row-major, a reorder converts where the primitive chose a blocked layout.
+// A primitive with its operands: ours are row-major, a reorder converts where the primitive chose a blocked layout. The
+// blocked copies take memory for the time of a call, from the blocks that tensors have freed.
 class BoundPrimitive {
  public:
   BoundPrimitive(const dnnl::engine& engine, const dnnl::primitive& primitive)
@@ -167,6 +170,7 @@ class BoundPrimitive {
   void run(dnnl::stream& stream, std::initializer_list<const void*> data) {
     auto pointer = data.begin();
     for (Operand& operand : operands_) operand.ours.set_data_handle(const_cast<void*>(*pointer++));
+    const auto blocked = place_blocked();
     for (Operand& operand : operands_) {
       if (operand.reorder && !operand.is_output) operand.reorder.execute(stream, operand.ours, operand.theirs);
     }
@@ -184,9 +188,20 @@ class BoundPrimitive {
     bool is_output;
   };
 
+  // Returns the memory that the blocked copies have from now on.
+  std::vector<std::shared_ptr<Storage>> place_blocked() {
+    std::vector<std::shared_ptr<Storage>> blocks;
+    for (Operand& operand : operands_) {
+      if (!operand.reorder) continue;
+      blocks.push_back(Storage::allocate_scratch(operand.theirs.get_desc().get_size()));
+      operand.theirs.set_data_handle(blocks.back()->data());
+    }
+    return blocks;
+  }
+
   void add(int name, const memory::desc& ours, const memory::desc& theirs, bool is_output) {
     Operand operand{memory(ours, engine_, nullptr), {}, {}, is_output};
-    operand.theirs = ours == theirs ? operand.ours : memory(theirs, engine_);
+    operand.theirs = ours == theirs ? operand.ours : memory(theirs, engine_, nullptr);
     if (ours != theirs) {
       operand.reorder =
           is_output ? dnnl::reorder(operand.theirs, operand.ours) : dnnl::reorder(operand.ours, operand.theirs);
