@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "tests/failure/elastic_job.h"
 #include "tests/support/catch.h"
+#include "tests/support/pages.h"
 
 using namespace ddprun;
 using namespace ddprun::failure;
 using ddprun::testing::ForkedRanks;
+using ddprun::testing::has_pages;
 
 namespace {
 
@@ -30,12 +30,6 @@ int complete_segments(std::size_t bytes) {
     if (static_cast<std::size_t>(status.st_blocks) * 512 >= bytes) ++count;
   }
   return count;
-}
-
-bool has_pages(const RegisteredBuffer& memory) {
-  std::vector<unsigned char> pages(memory.bytes() / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
-  if (::mincore(memory.data(), memory.bytes(), pages.data()) != 0) return false;
-  return std::ranges::all_of(pages, [](unsigned char each) { return (each & 1) != 0; });
 }
 
 }  // namespace
@@ -113,11 +107,11 @@ TEST_CASE("in shared memory the next generation's registered memory has its page
   ForkedRanks ranks(2, [](int rank, std::uint16_t port) -> std::string {
     auto elastic = make_elastic("shm", rank, port);
     const auto first = elastic.reconfigure(0, members_upto(2)).allocate(mib);
-    if (has_pages(first)) return "the first generation's memory has pages, too";
+    if (has_pages(first.data(), first.bytes())) return "the first generation's memory has pages, too";
     for (const auto end = Deadline::in(test_timeout); complete_segments(mib) == 0; std::this_thread::yield())
       if (end.expired()) return "no memory is made ahead";
     const auto second = elastic.reconfigure(1, members_upto(2)).allocate(mib);
-    return has_pages(second) ? "has pages" : "has no pages";
+    return has_pages(second.data(), second.bytes()) ? "has pages" : "has no pages";
   });
   for (int rank = 0; rank < 2; ++rank) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == "has pages");
 }

@@ -30,6 +30,11 @@ bool store_answered(const Error& error) {
   return error.code() == Errc::aborted || error.code() == Errc::mismatch || error.code() == Errc::usage;
 }
 
+std::shared_ptr<comm::SegmentReserve> segments_of_all(const GroupOptions& base) {
+  if (auto given = comm::segments_for(base)) return given;
+  return std::make_shared<comm::SegmentReserve>(comm::SegmentReserve::Options{});
+}
+
 std::string identity() {
   return fmt::format("pid {} on host {}", ::getpid(), local_host_name());
 }
@@ -37,10 +42,7 @@ std::string identity() {
 }  // namespace
 
 ElasticGroup::ElasticGroup(std::string backend, GroupOptions base, std::string self)
-    : backend_(std::move(backend)),
-      base_(std::move(base)),
-      self_(std::move(self)),
-      segments_(std::make_shared<comm::SegmentReserve>(comm::SegmentReserve::Options{})) {
+    : backend_(std::move(backend)), base_(std::move(base)), self_(std::move(self)), segments_(segments_of_all(base_)) {
   auto options = base_;
   options.rank = 0;
   options.size = 1;

@@ -45,9 +45,9 @@ struct PeerList;
 class ElasticGroup {
  public:
   // backend: as in InitOptions. base: the options of every generation's group; its prefix is that of all generations,
-  // the same at every member; its timeout also bounds each agreement; rank and size are ignored. self: this process's
-  // name among the members, unique and the same in all generations. Throws Errc::usage for an unknown back end and for
-  // invalid options.
+  // the same at every member; its timeout also bounds each agreement; rank and size are ignored, and of the previous
+  // group all but its segments. self: this process's name among the members, unique and the same in all generations.
+  // Throws Errc::usage for an unknown back end and for invalid options.
   ElasticGroup(std::string backend, GroupOptions base, std::string self);
   ~ElasticGroup();
 

@@ -41,7 +41,8 @@ ElasticWorld::ElasticWorld(const InitOptions& options, const std::string& prefix
           GroupOptions{.connect_store = [this] { return take_or_connect(); },
                        .prefix = prefix,
                        .config = config_,
-                       .beside_store = comm::is_this_host(options.env.master_addr, options.env.master_port)},
+                       .beside_store = comm::is_this_host(options.env.master_addr, options.env.master_port),
+                       .previous_group = options.previous_group},
           self)) {
   if (!notice_) return;
   move_watch_ =

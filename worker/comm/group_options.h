@@ -30,8 +30,10 @@ struct GroupOptions {
   bool beside_store = false;        // true if the store is on this process's host: other hosts lose both together
   std::stop_token stop{};           // aborts the group once requested, from any thread, also while it forms
   std::stop_token give_up{};        // does what stop does, but is ignored after the group has formed
-  std::shared_ptr<comm::PreviousGroup> previous_group{};  // set by an ElasticGroup that forms this group after another
-  std::shared_ptr<comm::ReadyStores> ready_stores{};      // set by an ElasticGroup
+  // The things that a group before in this process has left for this one; null: none. An ElasticGroup sets it for the
+  // groups that it forms, and passes on the segments that it got itself.
+  std::shared_ptr<comm::PreviousGroup> previous_group{};
+  std::shared_ptr<comm::ReadyStores> ready_stores{};  // set by an ElasticGroup
 };
 
 namespace comm {

@@ -16,8 +16,10 @@
 #include "worker/comm/bootstrap/job_store.h"
 #include "worker/comm/bootstrap/local_address.h"
 #include "worker/comm/elastic/peer_list.h"
+#include "worker/comm/execution/previous_group.h"
 #include "worker/comm/group_options.h"
 #include "worker/comm/health/group_failure.h"
+#include "worker/comm/memory/segment_reserve.h"
 #include "worker/comm/registry/backends.h"
 
 namespace ddprun {
@@ -44,9 +46,9 @@ class SingleProcessWorld : public World {
  public:
   explicit SingleProcessWorld(const InitOptions& options)
       : env_(options.env),
-        group_(comm::make_group(
-            options.backend, {.connect_store = [this] { return store_.another_client(); }, .config = options.config})) {
-  }
+        group_(comm::make_group(options.backend, {.connect_store = [this] { return store_.another_client(); },
+                                                  .config = options.config,
+                                                  .previous_group = options.previous_group})) {}
   ProcessGroup& group() override { return *group_; }
   Store& store() override { return store_; }
   const WorkerEnv& env() const override { return env_; }
@@ -119,7 +121,8 @@ void JoinedWorld::make_group(const InitOptions& options) {
                      .size = env_.world_size,
                      .connect_store = [this] { return connect(); },
                      .prefix = group_prefix(),
-                     .config = comm::with_local_address(options.config, env_)};
+                     .config = comm::with_local_address(options.config, env_),
+                     .previous_group = options.previous_group};
   if (hosting_) group.store_host = 0;
   group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
@@ -144,6 +147,11 @@ void JoinedWorld::leave(std::chrono::milliseconds linger) noexcept try {
 }
 
 }  // namespace
+
+std::shared_ptr<comm::PreviousGroup> reserve_for_next_group() {
+  return std::make_shared<comm::PreviousGroup>(
+      comm::PreviousGroup{.segments = std::make_shared<comm::SegmentReserve>(comm::SegmentReserve::Options{})});
+}
 
 std::unique_ptr<World> init_process_group(const InitOptions& given) {
   auto options = given;

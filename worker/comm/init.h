@@ -10,12 +10,21 @@
 
 namespace ddprun {
 
+namespace comm {
+struct PreviousGroup;
+}
+
 struct InitOptions {
   // auto, self, gloo, shm, hierarchical, mpi or nccl; auto chooses what fits where the ranks run.
   std::string backend = "auto";
   CommConfig config{};  // freeze_bound also bounds the store's silence; an empty local_address is taken from env
   WorkerEnv env;
+  std::shared_ptr<comm::PreviousGroup> previous_group{};  // as in GroupOptions
 };
+
+// Returns a reserve of shared memory, for InitOptions::previous_group: some time after a group has taken memory from
+// it, it makes as much ahead for the next one in this process.
+std::shared_ptr<comm::PreviousGroup> reserve_for_next_group();
 
 // This process's membership of the job: the store, and the group of all ranks.
 //

@@ -5,15 +5,14 @@
 #include <cstring>
 #include <future>
 #include <memory>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 
 #include "common/error.h"
 #include "worker/checkpoint/streaming_copy.h"
 #include "tests/support/catch.h"
+#include "tests/support/pages.h"
 
 using namespace ddprun;
 using namespace ddprun::checkpoint;
@@ -118,9 +117,7 @@ TEST_CASE("memory that is prepared has its pages, and serves the snapshots that 
   memory.prepare(bytes);
   memory.await_pages();
   std::byte* const begin = memory.reserve(bytes);
-  std::vector<unsigned char> is_there((bytes + 4095) / 4096);
-  REQUIRE(::mincore(begin, bytes, is_there.data()) == 0);
-  CHECK(std::ranges::all_of(is_there, [](unsigned char each) { return (each & 1) == 1; }));
+  CHECK(testing::has_pages(begin, bytes));
   memory.prepare(bytes);  // beside the copy
   Snapshot snapshot({.model = {view_of("a", small), view_of("b", large)}, .optimizer = {}, .state = {}}, {},
                     {bytes_of(small), bytes_of(large)}, memory);

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <sys/mman.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/pages.h"
 
 using namespace ddprun::comm;
 using namespace std::chrono_literals;
@@ -18,10 +17,7 @@ namespace {
 constexpr std::size_t mib = std::size_t{1} << 20;
 
 bool has_pages(const SharedSegment& segment) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  std::vector<unsigned char> pages(segment.bytes() / page);
-  REQUIRE(::mincore(segment.data(), segment.bytes(), pages.data()) == 0);
-  return std::ranges::all_of(pages, [](unsigned char each) { return (each & 1) != 0; });
+  return ddprun::testing::has_pages(segment.data(), segment.bytes());
 }
 
 bool is_zero(const SharedSegment& segment) {

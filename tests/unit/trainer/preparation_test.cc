@@ -1,13 +1,19 @@
 #include "worker/trainer/commands/preparation.h"
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 
+#include "common/deadline.h"
+#include "worker/comm/execution/previous_group.h"
+#include "worker/comm/memory/segment_reserve.h"
 #include "worker/trainer/session/replicas.h"
 #include "worker/trainer/state/train_state.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
+#include "tests/support/pages.h"
 #include "tests/support/temp_dir.h"
 
 using namespace ddprun;
@@ -51,6 +57,23 @@ TEST_CASE("a run is prepared without any trace of it") {
   CHECK(std::filesystem::is_empty(dir.path()));
   CHECK(sigismember(&before, SIGTERM) == sigismember(&after, SIGTERM));
   CHECK(TrainingJob(job_text(dir)).run(2).front().parameter_digest == expected);
+}
+
+TEST_CASE("the memory of the gradients is made ahead for the job's group, by the group of the step before") {
+  const TempDir dir;
+  const Configured job(job_text(dir));
+  const auto prepared = trainer::prepare_run(job.config, job.settings, {}, 2);
+  REQUIRE(prepared);
+  auto& segments = *prepared->own_group->segments;
+  std::size_t gradients = 0;
+  for (const auto& [name, parameter] : prepared->state.model->named_parameters())
+    gradients += static_cast<std::size_t>(parameter.value().numel()) * sizeof(float);
+  for (const auto end = Deadline::in(std::chrono::minutes(1)); segments.held() < gradients; std::this_thread::yield())
+    REQUIRE_FALSE(end.expired());
+  const auto bytes = segments.held();  // a small model has one bucket
+  segments.begin_group();
+  const auto taken = segments.take(bytes);
+  CHECK(has_pages(taken.data(), taken.bytes()));
 }
 
 TEST_CASE("a run that cannot be prepared is left to itself") {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "worker/comm/execution/transport.h"
+#include "worker/comm/group_options.h"
 
 namespace ddprun::comm {
 
@@ -19,5 +20,10 @@ struct PreviousGroup {
   int size = 0;                               // its size
   std::vector<int> kept = {};                 // by rank of the group: its rank in the one before, or -1
 };
+
+// Returns the reserve from which a group of these options takes its segments; null: it makes them itself.
+inline std::shared_ptr<SegmentReserve> segments_for(const GroupOptions& options) {
+  return options.previous_group ? options.previous_group->segments : nullptr;
+}
 
 }  // namespace ddprun::comm

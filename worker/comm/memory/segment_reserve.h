@@ -15,7 +15,7 @@
 
 namespace ddprun::comm {
 
-// Shared memory whose pages are in place, for the group that an ElasticGroup forms next in this process. The first
+// Shared memory whose pages are in place, for the group that this process forms next (ElasticGroup). The first
 // write to a page of a new segment takes 1 to 3 us: 9 ms for 11 MB, while all ranks wait. Some time after a group has
 // taken its last segment, a thread makes others of the same sizes, as far as they fit in a limit.
 //

@@ -5,6 +5,7 @@
 #include "worker/comm/backends/hierarchical/hierarchical_group.h"
 #include "worker/comm/backends/local/self_group.h"
 #include "worker/comm/backends/shm/shm_group.h"
+#include "worker/comm/execution/previous_group.h"
 #include "worker/comm/execution/transport_group.h"
 #include "worker/comm/registry/auto_group.h"
 
@@ -30,7 +31,7 @@ std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, cons
 
 std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, const DevicePlace& place,
                                               RankLocations* found) {
-  if (options.size == 1) return make_self_group();
+  if (options.size == 1) return make_self_group(segments_for(options));
   const auto factory = [&](const RankLocations& locations) {
     auto transport = make_host_transport(options, locations);
     if (options.rank == 0) log::info("back end {}: {}", transport->traits().backend, reason(host_map(locations)));
@@ -41,13 +42,13 @@ std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, const
 }
 
 std::unique_ptr<ProcessGroup> make_second_host_group(const GroupOptions& options) {
-  if (options.size == 1) return make_self_group();
+  if (options.size == 1) return make_self_group(segments_for(options));
   const auto factory = [&](const RankLocations& locations) { return make_host_transport(options, locations); };
   return make_transport_group(factory, options, {"auto", make_second_host_group});
 }
 
 std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options) {
-  if (options.size == 1) return make_self_group();
+  if (options.size == 1) return make_self_group(segments_for(options));
   const auto factory = [&](const RankLocations& locations) {
     auto transport = make_host_transport(options, locations);
     const auto backend = transport->traits().backend;

@@ -25,8 +25,16 @@ TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   return share;
 }
 
-void train_one_step(const TrainConfig& config, const Datasets& datasets, const plugin::Registry& registry) {
-  const auto world = init_process_group(init_options(config, WorkerEnv{}));
+// Forms a group of this process alone, which makes memory ahead for the job's group.
+std::unique_ptr<World> form_own_group(const TrainConfig& config, std::shared_ptr<comm::PreviousGroup> reserve) {
+  auto options = init_options(config, WorkerEnv{});
+  options.previous_group = std::move(reserve);
+  return init_process_group(options);
+}
+
+void train_one_step(const TrainConfig& config, const PreparedRun& prepared, const plugin::Registry& registry) {
+  const auto world = form_own_group(config, prepared.own_group);
+  const auto& datasets = prepared.datasets;
   const auto& layout = datasets.train->layout();
   const auto task = make_task(config, layout, registry);
   auto state = make_train_state(config, {}, layout, *task, 0, registry);
@@ -49,9 +57,12 @@ std::optional<PreparedRun> prepare_run(const TrainConfig& config, const Settings
                                        const plugin::Registry& registry, int ranks) {
   const BlockedSignals blocked;
   try {
-    PreparedRun prepared{.datasets = make_datasets(config, settings, registry), .items = {}, .state = {}};
+    PreparedRun prepared{.datasets = make_datasets(config, settings, registry),
+                         .items = {},
+                         .state = {},
+                         .own_group = reserve_for_next_group()};
     prepared.items = items_of_job("train", config, settings, prepared.datasets, registry);
-    train_one_step(with_share_of(config, ranks), prepared.datasets, registry);
+    train_one_step(with_share_of(config, ranks), prepared, registry);
     prepared.state = initial_state(config, settings, prepared.datasets, registry);
     return prepared;
   } catch (const std::exception& error) {

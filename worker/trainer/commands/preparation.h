@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "common/config/settings.h"
+#include "worker/comm/init.h"
 #include "worker/plugin/registry.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/shared_items.h"
@@ -15,7 +17,8 @@ namespace ddprun::trainer {
 struct PreparedRun {
   Datasets datasets;
   SharedItems items;
-  TrainState state;  // the one before the first step
+  TrainState state;                                // the one before the first step
+  std::shared_ptr<comm::PreviousGroup> own_group;  // has memory for the job's group soon after this object is made
 };
 
 // Makes these parts for a job of so many ranks, and trains one step with a rank's micro-batch in a run of its own,

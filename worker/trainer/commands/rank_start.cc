@@ -66,8 +66,10 @@ struct Membership {
 };
 
 // A difference between the ranks' settings of the group itself is a mistake like any other difference of settings.
-Membership join_job(const TrainConfig& config, const WorkerEnv& place, Device device, bool recovers) try {
-  const auto options = init_options(config, place, device);
+Membership join_job(const CommandContext& context, const WorkerEnv& place, Device device, bool recovers) try {
+  const TrainConfig& config = context.config;
+  auto options = init_options(config, place, device);
+  if (context.prepared) options.previous_group = context.prepared->own_group;
   Membership job;
   if (recovers) {
     std::optional<RecoveryState::Layout> layout;
@@ -145,7 +147,7 @@ int run_as_rank(const CommandContext& context, const char* command,
   report_label(config, place, device);
   auto items = read_items(command, context, datasets, place.world_size > 1 || recovers);
   if (device.type == DeviceType::cuda) progress.line("rank 0 trains on " + device_description(config, device));
-  const auto job = join_job(config, place, device, recovers);
+  const auto job = join_job(context, place, device, recovers);
   const SharedItems shared = items.get();
   return body({.place = place,
                .datasets = datasets,

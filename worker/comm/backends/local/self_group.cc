@@ -3,8 +3,10 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "worker/comm/memory/segment_reserve.h"
 #include "worker/comm/operations/call.h"
 #include "worker/comm/operations/completion.h"
 #include "worker/comm/reduce/reduce_kernels.h"
@@ -31,6 +33,8 @@ void execute(const Call& call) {
 
 class SelfGroup : public ProcessGroup {
  public:
+  explicit SelfGroup(std::shared_ptr<SegmentReserve> segments) : segments_(std::move(segments)) {}
+
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::string_view backend() const override { return "self"; }
@@ -43,6 +47,11 @@ class SelfGroup : public ProcessGroup {
     return completed_work();
   }
 
+  RegisteredBuffer allocate(std::size_t bytes) override {
+    if (!segments_) return ProcessGroup::allocate(bytes);
+    const auto segment = std::make_shared<SharedSegment>(segments_->take(whole_pages(bytes)));
+    return {std::shared_ptr<std::byte>(segment, segment->data()), bytes};
+  }
   std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>&, const std::string&) override {
     return make_self_group();
   }
@@ -57,14 +66,15 @@ class SelfGroup : public ProcessGroup {
   }
 
  private:
+  const std::shared_ptr<SegmentReserve> segments_;
   mutable std::mutex mutex_;
   std::optional<Error> cause_;
 };
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_self_group() {
-  return std::make_unique<SelfGroup>();
+std::unique_ptr<ProcessGroup> make_self_group(std::shared_ptr<SegmentReserve> segments) {
+  return std::make_unique<SelfGroup>(std::move(segments));
 }
 
 }  // namespace ddprun::comm

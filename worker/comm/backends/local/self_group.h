@@ -6,7 +6,10 @@
 
 namespace ddprun::comm {
 
+class SegmentReserve;
+
 // Makes a group of one rank: it uses neither network nor threads; every operation is complete when its call returns.
-std::unique_ptr<ProcessGroup> make_self_group();
+// segments: its registered memory is taken from there; null: it is ordinary memory.
+std::unique_ptr<ProcessGroup> make_self_group(std::shared_ptr<SegmentReserve> segments = nullptr);
 
 }  // namespace ddprun::comm

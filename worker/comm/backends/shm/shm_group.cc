@@ -35,7 +35,7 @@ class ShmTransport : public Transport {
         size_(options.size),
         staging_bytes_(options.config.staging_bytes),
         threads_per_rank_(threads_per_rank),
-        regions_(std::make_shared<OwnRegions>(options.previous_group ? options.previous_group->segments : nullptr)) {
+        regions_(std::make_shared<OwnRegions>(segments_for(options))) {
     expect_section_for_each_rank(options);
   }
 
@@ -126,7 +126,7 @@ std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options, int t
 }
 
 std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {
-  if (options.size == 1) return make_self_group();
+  if (options.size == 1) return make_self_group(segments_for(options));
   const auto factory = [&options](const RankLocations& locations) {
     expect_one_host(host_map(locations), options.rank);
     return make_shm_transport(options);
