@@ -16,8 +16,9 @@ void ddprun_cuda_emulator_fail(const char* specification);
 // Returns whether the failure that was asked for has happened.
 bool ddprun_cuda_emulator_has_failed();
 
-// Returns what was made and not destroyed, once all work that can be done is done: "device bytes", "pinned memory",
-// "streams", "events", "communicators", "library objects" (handles and descriptors of cuBLASLt and cuDNN).
+// Returns what was made and not destroyed, once all work that can be done is done: "device bytes" (without those that
+// the pool keeps for later), "pinned memory", "streams", "events", "communicators", "library objects" (handles and
+// descriptors of cuBLASLt and cuDNN).
 std::uint64_t ddprun_cuda_emulator_live(const char* kind);
 
 // Is called for each call when it is over, on the calling thread, which may call CUDA again. It may be null.

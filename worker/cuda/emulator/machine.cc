@@ -161,7 +161,7 @@ std::uint64_t Machine::live(std::string_view kind) const {
   if (kind == "library objects") return library_objects_;
   std::uint64_t bytes = 0;
   if (kind == "device bytes")
-    for (const auto& device : devices_) bytes += device->memory.used();
+    for (const auto& device : devices_) bytes += device->memory.allocated();
   return bytes;
 }
 

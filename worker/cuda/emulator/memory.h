@@ -23,6 +23,7 @@ class DeviceMemory {
   // Returns whether the bytes lie in one allocation.
   bool is_allocated(const void* memory, std::size_t bytes) const;
   std::size_t capacity() const { return capacity_; }
+  std::size_t allocated() const { return used_ + pool_used_; }
   // Returns the bytes that are allocated, or kept by the pool.
   std::size_t used() const { return used_ + pool_reserved_; }
   std::size_t pool_used() const { return pool_used_; }
