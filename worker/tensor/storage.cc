@@ -34,7 +34,7 @@ constexpr bool cache_blocks = true;
 constexpr std::size_t smallest_cached = 4096;
 constexpr std::size_t cache_limit_bytes = std::size_t{256} << 20;
 constexpr std::size_t region_bytes = cache_limit_bytes / 2;
-// Of a block with pages of its own, the end that fills no large page has small ones: up to 511 page faults.
+// A block with pages of its own has small ones at its end, which fills no large page: up to 511 page faults.
 constexpr std::size_t largest_of_region = 4 * large_page;
 
 void* aligned_block(std::size_t bytes) {
