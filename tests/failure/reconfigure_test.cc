@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/comm/init.h"
 #include "tests/failure/elastic_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/pages.h"
@@ -112,6 +113,26 @@ TEST_CASE("in shared memory the next generation's registered memory has its page
       if (end.expired()) return "no memory is made ahead";
     const auto second = elastic.reconfigure(1, members_upto(2)).allocate(mib);
     return has_pages(second.data(), second.bytes()) ? "has pages" : "has no pages";
+  });
+  for (int rank = 0; rank < 2; ++rank) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == "has pages");
+}
+
+TEST_CASE("a process that was in a group of its own has pages for the registered memory of its first generation") {
+  ForkedRanks ranks(2, [](int rank, std::uint16_t port) -> std::string {
+    const auto reserve = reserve_for_next_group();
+    {
+      const auto world = init_process_group({.backend = "auto", .config = {}, .env = {}, .previous_group = reserve});
+      const auto first = world->group().allocate(mib);
+      if (has_pages(first.data(), first.bytes())) return "the memory of its own group has pages, too";
+      for (const auto end = Deadline::in(test_timeout); complete_segments(mib) == 0; std::this_thread::yield())
+        if (end.expired()) return "no memory is made ahead";
+    }
+    auto options = options_for("shm", rank, 1, port);
+    options.prefix = "job/";
+    options.previous_group = reserve;
+    ElasticGroup elastic("shm", options, std::to_string(rank));
+    const auto memory = elastic.reconfigure(0, members_upto(2)).allocate(mib);
+    return has_pages(memory.data(), memory.bytes()) ? "has pages" : "has no pages";
   });
   for (int rank = 0; rank < 2; ++rank) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == "has pages");
 }

@@ -11,8 +11,8 @@ namespace ddprun::comm {
 
 class SegmentReserve;
 
-// The things that an ElasticGroup passes to the group that it forms. Those of the group before in the same processes
-// are set if that group has a transport to pass on.
+// The things that a group before in this process leaves to the next one, which an ElasticGroup passes on. All but the
+// segments are set if the group before, in the same processes, has a transport to pass on.
 struct PreviousGroup {
   std::shared_ptr<SegmentReserve> segments;   // null: none is held for this group
   std::shared_ptr<Transport> transport = {};  // taken by the group's, if that can use it; the one before is destroyed
