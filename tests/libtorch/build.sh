@@ -15,5 +15,5 @@ fi
 echo "PyTorch in $torch"
 cmake --install "$build" --prefix "$output/prefix" >/dev/null
 cmake -S "$source" -B "$output/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_PREFIX_PATH="$output/prefix;$torch" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined  # CUDA's, at run time
+  -DCMAKE_PREFIX_PATH="$output/prefix;$torch"
 cmake --build "$output/build"
