@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,6 +34,8 @@ struct Options {
   int aborts = 5;
   int freezes = 1;
   int freeze_bound_ms = 500;
+  int memory_mib = 0;
+  int busy = 0;
 };
 
 enum class Fault { kill, freeze, abort };
@@ -48,6 +52,8 @@ struct Round {
   std::uint16_t port = 0;
   std::string prefix;
   std::chrono::milliseconds freeze_bound{};
+  int memory_mib = 0;
+  int busy = 0;
 };
 
 // The times are in milliseconds; for each round that of the slowest rank.
@@ -73,6 +79,21 @@ std::vector<std::string> members(int count) {
   return names;
 }
 
+// What a rank has that makes its end take longer: memory in use, and threads that compute.
+class Ballast {
+ public:
+  explicit Ballast(const Round& round) : memory_(static_cast<std::size_t>(round.memory_mib) << 20, std::byte{1}) {
+    for (int i = 0; i < round.busy; ++i)
+      threads_.emplace_back([](const std::stop_token& stop) {
+        while (!stop.stop_requested()) continue;
+      });
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::vector<std::jthread> threads_;
+};
+
 // Reports when it is ready, when it gets an error, and when the next group works.
 void run_rank(const Round& round, int rank, Line& line) {
   GroupOptions options{.connect_store =
@@ -85,6 +106,7 @@ void run_rank(const Round& round, int rank, Line& line) {
   ElasticGroup elastic(round.backend, options, std::to_string(rank));
   auto& group = elastic.reconfigure(0, members(round.ranks));
   std::vector<float> values(20'000, 1.0f);
+  const Ballast ballast(round);
   group.barrier()->wait();
   line.say("ready");
   std::thread aborter;
@@ -178,6 +200,8 @@ void run(const Options& options, bool json) {
                                                    : options.freezes;
         Round round{.backend = backend, .ranks = ranks, .fault = fault, .port = port};
         round.freeze_bound = std::chrono::milliseconds(options.freeze_bound_ms);
+        round.memory_mib = options.memory_mib;
+        round.busy = options.busy;
         Times times;
         for (int i = 0; i < rounds; ++i) {
           round.prefix = fmt::format("round/{}/", number++);
@@ -203,6 +227,12 @@ Run failure_bench(CLI::App& subcommand) {
   subcommand.add_option("--aborts", options->aborts, "aborts measured for each group")->capture_default_str();
   subcommand.add_option("--freezes", options->freezes, "freezes measured for each group")->capture_default_str();
   subcommand.add_option("--freeze-bound-ms", options->freeze_bound_ms, "freeze bound of the groups")
+      ->capture_default_str();
+  subcommand.add_option("--memory-mib", options->memory_mib, "memory that each rank uses")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  subcommand.add_option("--busy", options->busy, "threads of each rank that compute")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   return [options](bool json) { run(*options, json); };
 }
