@@ -48,7 +48,8 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       runner_(make_step_runner(config_, state, forms_, values_)),
       rules_(config_.optim, state, divided_, values_),
       told_times_(std::move(told)),
-      rank_times_(group.rank(), group.size()) {
+      rank_times_(group.rank(), group.size()),
+      sums_({.group = group, .forms = forms_, .values = values_, .runner = *runner_, .times = rank_times_}) {
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
 }
@@ -171,11 +172,11 @@ void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests,
 
 void TrainSession::update(StepRequests requests, bool reads, StepResult& result, PhaseTimer& timer) {
   examine_gradients(result, timer);
-  Sums sums = own_sums(requests);
+  sums_.begin(requests, wants_figures(state_.run.step + 2));
   PendingWork reduced_sums;  // is under way during the update, if the losses are known
   const bool known = !reads || values_.are_known();
   progress_ = Progress::announced;
-  if (known) reduced_sums.start(start(sums, reads));
+  if (known) reduced_sums.start(sums_.start(reads));
   timer.end(&StepTimes::start);
   // The state does not change before all ranks are known to have these gradients.
   const bool waits = recovers_ && known;
@@ -183,18 +184,18 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   state_.await_readers();
   timer.end(&StepTimes::wait);
   const bool accepted = apply_rules(result);
-  if (waits) take(sums, reads, result);
+  if (waits) sums_.take(reads, result);
   if (accepted) update_parameters(timer);
   timer.end(&StepTimes::optimizer);
   if (waits) return;
   if (!known) {
     values_.wait();
     timer.end(&StepTimes::optimizer);
-    reduced_sums.start(start(sums, reads));
+    reduced_sums.start(sums_.start(reads));
     timer.end(&StepTimes::start);
   }
   wait_for(reduced_sums, timer);
-  take(sums, reads, result);
+  sums_.take(reads, result);
 }
 
 void TrainSession::examine_gradients(StepResult& result, PhaseTimer& timer) {
@@ -206,45 +207,12 @@ bool TrainSession::apply_rules(StepResult& result) {
   return is_on_device() ? rules_.apply_on_device(result) : rules_.apply_on_host(result);
 }
 
-// Requests of one rank are summed with the losses: all ranks learn of them in the same step, without an extra message.
-TrainSession::Sums TrainSession::own_sums(StepRequests requests) const {
-  const auto number = [](bool requested) { return requested ? 1.0 : 0.0; };
-  Sums sums{.values = {number(requests.stop), number(requests.change), number(wants_figures(state_.run.step + 2))}};
-  sums.first_of_experts = sums.values.size();
-  append_expert_numbers(sums.values);
-  sums.first_loss = sums.values.size();
-  return sums;
-}
-
-WorkPtr TrainSession::start(Sums& sums, bool with_losses) {
-  if (with_losses) {
-    const auto own = own_loss_sums();
-    sums.values.insert(sums.values.end(), own.begin(), own.end());
-  }
-  rank_times_.append_to(sums.values);
-  return group_.allreduce(span_of(sums.values), ReduceOp::sum);
-}
-
-void TrainSession::take(Sums& sums, bool reads, StepResult& result) {
-  result.rank_times = rank_times_.take_from(sums.values);
-  const std::span<const double> values = sums.values;
-  result.stop_requested = values[0] > 0;
-  result.change_requested = values[1] > 0;
-  reads_next_ = values[2] > 0;
-  result.experts = expert_use_of(values.subspan(sums.first_of_experts, sums.first_loss - sums.first_of_experts));
-  result.has_figures = reads || result.stop_requested;
-  if (reads)
-    take_figures(values.subspan(sums.first_loss, values_.steps()), result);
-  else if (result.stop_requested)
-    read_late(result);
-}
-
 // Returns whether this step's loss becomes known with it: on a CUDA device only if the host has to wait anyway, or
 // something that follows the step needs it. All ranks decide alike.
 bool TrainSession::reads_values(const StepResult& result) const {
   constexpr std::size_t most_unread = 100;
   if (!is_on_device() || state_.scaler || state_.outliers) return true;
-  if (reads_next_ || values_.steps() == most_unread) return true;
+  if (sums_.next_is_read() || values_.steps() == most_unread) return true;
   const auto& run = state_.run;
   const auto& checkpoint = config_.checkpoint;
   const bool ends_epoch = position_.plan().left(run.samples + result.samples) == 0;
@@ -266,35 +234,6 @@ void TrainSession::update_parameters(PhaseTimer& timer) {
   forms_.parallelism.parameters_updated();
   timer.end(&StepTimes::wait);
   if (state_.ema) state_.ema->update();
-}
-
-std::vector<double> TrainSession::own_loss_sums() const {
-  if (forms_.shard_sums) return {forms_.shard_sums->loss_sum()};
-  auto sums = values_.loss_sums();
-  if (!forms_.has_own_losses()) std::ranges::fill(sums, 0.0);
-  return sums;
-}
-
-// The ranks of a stage have the same numbers, those of the stages add up.
-void TrainSession::append_expert_numbers(std::vector<double>& sums) const {
-  auto numbers = runner_->take_expert_numbers();
-  if (!forms_.is_first_of_stage()) std::ranges::fill(numbers, 0.0);
-  sums.insert(sums.end(), numbers.begin(), numbers.end());
-}
-
-void TrainSession::take_figures(std::span<const double> loss_sums, StepResult& result) {
-  result.late_figures = values_.take(loss_sums);
-  result.loss = result.late_figures.back().loss;
-  if (is_on_device()) result.grad_norm = result.late_figures.back().grad_norm;
-  result.late_figures.pop_back();
-}
-
-// Reads the figures of a step that turns out to be the last one here.
-void TrainSession::read_late(StepResult& result) {
-  values_.wait();
-  auto sums = own_loss_sums();
-  group_.allreduce(span_of(sums), ReduceOp::sum, {.blocking = true});
-  take_figures(sums, result);
 }
 
 // Ends the step: this rank's part of the state is that after it.

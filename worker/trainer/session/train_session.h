@@ -20,6 +20,7 @@
 #include "worker/trainer/session/session.h"
 #include "worker/trainer/session/step_batches.h"
 #include "worker/trainer/session/step_runner.h"
+#include "worker/trainer/session/step_sums.h"
 
 namespace ddprun::trainer {
 
@@ -69,12 +70,6 @@ class TrainSession final : public Session {
   const ParallelForms& forms() const { return forms_; }
 
  private:
-  // The sums over all ranks that a step needs besides gradients.
-  struct Sums {
-    std::vector<double> values;
-    std::size_t first_of_experts = 0;
-    std::size_t first_loss = 0;
-  };
   // How far the step in progress has come. Other ranks can only apply it once it is announced here.
   enum class Progress : std::uint8_t {
     passes,
@@ -93,14 +88,7 @@ class TrainSession final : public Session {
   bool is_on_device() const { return forms_.device().type == DeviceType::cuda; }
   bool reads_values(const StepResult& result) const;
   void update_parameters(PhaseTimer& timer);
-  std::vector<double> own_loss_sums() const;
   bool wants_figures(std::int64_t step) const;
-  void append_expert_numbers(std::vector<double>& sums) const;
-  Sums own_sums(StepRequests requests) const;
-  WorkPtr start(Sums& sums, bool with_losses);
-  void take(Sums& sums, bool reads, StepResult& result);
-  void take_figures(std::span<const double> loss_sums, StepResult& result);
-  void read_late(StepResult& result);
   void complete(StepResult& result);
 
   const TrainConfig& config_;
@@ -116,10 +104,10 @@ class TrainSession final : public Session {
   GradientRules rules_;
   const ToldTimes told_times_;
   RankTimes rank_times_;
+  StepSums sums_;
   StepResult result_;  // that of the step in progress
   Progress progress_ = Progress::passes;
   std::uint64_t sent_before_ = 0;  // by this rank, in bytes, before the step
-  bool reads_next_ = true;         // whether the next step's values are read, as some rank wishes
   PhaseListener phase_listener_;
 };
 
