@@ -13,6 +13,7 @@
 #include "worker/comm/elastic/agreement_session.h"
 #include "worker/comm/elastic/peer_list.h"
 #include "worker/comm/execution/previous_group.h"
+#include "worker/comm/health/exit_futex.h"
 #include "worker/comm/memory/segment_reserve.h"
 #include "worker/comm/registry/backends.h"
 
@@ -42,7 +43,11 @@ std::string identity() {
 }  // namespace
 
 ElasticGroup::ElasticGroup(std::string backend, GroupOptions base, std::string self)
-    : backend_(std::move(backend)), base_(std::move(base)), self_(std::move(self)), segments_(segments_of_all(base_)) {
+    : backend_(std::move(backend)),
+      base_(std::move(base)),
+      self_(std::move(self)),
+      segments_(segments_of_all(base_)),
+      exit_futex_(comm::ExitFutex::of_this_process()) {
   auto options = base_;
   options.rank = 0;
   options.size = 1;

@@ -20,6 +20,7 @@ namespace ddprun {
 namespace comm {
 class Agreement;
 class DepartureNotice;
+class ExitFutex;
 class SegmentReserve;
 struct Agreed;
 struct PeerList;
@@ -117,6 +118,7 @@ class ElasticGroup {
   GroupOptions base_;
   const std::string self_;
   const std::shared_ptr<comm::SegmentReserve> segments_;
+  const std::shared_ptr<comm::ExitFutex> exit_futex_;        // of all groups, so that none has to make it
   std::unique_ptr<comm::DepartureNotice> departure_notice_;  // used by reconfigure(); destroyed after the group
 
   std::mutex mutex_;              // guards the members below

@@ -44,7 +44,7 @@ std::string registration_of(int rank, pid_t child) {
   std::istringstream fields(stat.substr(stat.rfind(')') + 1));
   std::string start_time;
   for (int field = 3; field <= 22; ++field) fields >> start_time;
-  return std::to_string(rank) + " " + std::to_string(child) + " " + start_time + "\n";
+  return std::to_string(rank) + " " + std::to_string(child) + " " + start_time + " -\n";
 }
 
 }  // namespace
@@ -71,7 +71,8 @@ TEST_CASE("the other processes of this host are watched from their registrations
   }
   std::promise<void> ended;
   LocalProcesses processes(0, [&] { ended.set_value(); });
-  processes.watch(LocalProcesses::registration(0) + LocalProcesses::registration(1) + registration_of(2, child));
+  const LocalProcesses other(1, [] {});
+  processes.watch(processes.registration() + other.registration() + registration_of(2, child));
   CHECK(processes.take_ended().empty());
   CHECK(processes.states().size() == 2);
   CHECK(processes.states()[2].find("its process lives") == 0);
@@ -92,7 +93,8 @@ TEST_CASE("a process of this host that computes is told from one that is stopped
   REQUIRE(child >= 0);
   while (child == 0) std::this_thread::yield();
   LocalProcesses processes(0, [] {});
-  processes.watch(LocalProcesses::registration(1) + registration_of(2, child));
+  const LocalProcesses other(1, [] {});
+  processes.watch(other.registration() + registration_of(2, child));
   CHECK(processes.runs(2));
   CHECK_FALSE(processes.runs(1));  // of this process
   CHECK_FALSE(processes.runs(3));  // of another host

@@ -186,17 +186,17 @@ Deadline at_once() {
 TEST_CASE("a rank that goes without leaving becomes the group's failure, by its last will") {
   MemoryStore store;
   Rank first(store, options_of(0));
-  first.publisher.join("gloo");
+  first.publisher.join("gloo", "");
   {
     Rank leaving(store, options_of(1));
-    leaving.publisher.join("gloo");
+    leaving.publisher.join("gloo", "");
     leaving.publisher.leave(Deadline::in(10s));
   }
   CHECK_FALSE(first.publisher.await_failure(at_once()));
   CHECK(first.records.read(1)->left);
   {
     Rank lost(store, options_of(2));
-    lost.publisher.join("gloo");
+    lost.publisher.join("gloo", "");
   }
   const auto failure = first.publisher.await_failure(at_once());
   REQUIRE(failure);
@@ -215,8 +215,8 @@ TEST_CASE("the first failure that a rank publishes counts for all") {
 TEST_CASE("a rank with another configuration fails the group as it joins") {
   MemoryStore store;
   Rank one(store, options_of(0)), other(store, options_of(1));
-  one.publisher.join("gloo");
-  CHECK_THROWS_WITH(other.publisher.join("shm"),
+  one.publisher.join("gloo", "");
+  CHECK_THROWS_WITH(other.publisher.join("shm", ""),
                     Catch::Contains("asks for back end gloo") && Catch::Contains("for back end shm"));
   REQUIRE(one.publisher.await_failure(at_once()));
   CHECK(one.publisher.await_failure(at_once())->code == Errc::mismatch);
@@ -225,10 +225,10 @@ TEST_CASE("a rank with another configuration fails the group as it joins") {
 TEST_CASE("a second process of one rank is found in the record that it overwrote") {
   MemoryStore store;
   Rank one(store, options_of(1)), twin(store, options_of(1));
-  one.publisher.join("gloo");
+  one.publisher.join("gloo", "");
   CHECK_FALSE(one.publisher.find_duplicate());
   twin.log->begin({.kind = OpKind::barrier}, 0, 1s);
-  twin.publisher.join("gloo");
+  twin.publisher.join("gloo", "");
   CHECK(one.publisher.find_duplicate());
   CHECK_FALSE(twin.publisher.find_duplicate());
 }
@@ -238,7 +238,7 @@ TEST_CASE("a rank's own record with the times of operations is not that of a sec
   Rank rank(store, options_of(0));
   for (int i = 0; i < 20; ++i) rank.log->end(rank.log->begin({.kind = OpKind::barrier}, 0, 1s));
   REQUIRE_FALSE(rank.log->timings().empty());
-  rank.publisher.join("gloo");
+  rank.publisher.join("gloo", "");
   CHECK_FALSE(rank.publisher.find_duplicate());
 }
 

@@ -1,8 +1,6 @@
 #include "worker/comm/health/local_processes.h"
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <poll.h>
 #include <sstream>
 #include <sys/eventfd.h>
@@ -19,63 +17,11 @@
 namespace ddprun::comm {
 namespace {
 
-struct ProcessState {
-  char state = 0;
-  std::uint64_t start_time = 0;
-};
-
-// Reads fields 3 and 22 of a process's or a thread's file "stat". Field 2 is the program's name in parentheses, which
-// may itself contain spaces and parentheses.
-std::optional<ProcessState> read_state(const std::filesystem::path& stat) {
-  std::ifstream file(stat);
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream fields(text.substr(name_end + 1));
-  ProcessState result;
-  fields >> result.state;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  fields >> result.start_time;
-  if (!fields) return std::nullopt;
-  return result;
-}
-
-std::optional<ProcessState> state_of(pid_t pid) {
-  return read_state(fmt::format("/proc/{}/stat", pid));
-}
-
 UniqueFd open_process(pid_t pid) {
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
 }  // namespace
-
-ProcessIdentity ProcessIdentity::own() {
-  const auto state = state_of(::getpid());
-  return {::getpid(), state ? state->start_time : 0};
-}
-
-bool ProcessIdentity::alive() const {
-  const auto state = state_of(pid);
-  return state && state->start_time == start_time && state->state != 'Z' && state->state != 'X';
-}
-
-bool ProcessIdentity::stopped() const {
-  const auto state = state_of(pid);
-  return state && state->start_time == start_time && (state->state == 'T' || state->state == 't');
-}
-
-bool ProcessIdentity::runs() const {
-  if (!alive() || stopped()) return false;
-  std::error_code ended;
-  for (const auto& thread : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ended)) {
-    const auto state = read_state(thread.path() / "stat");
-    if (state && state->state == 'R') return true;
-  }
-  return false;
-}
 
 // Opens the pidfd before it checks the identity: the descriptor cannot come to mean another process afterwards.
 ProcessMonitor::ProcessMonitor(const std::vector<Process>& processes, OnEnd on_end)
@@ -123,31 +69,43 @@ void ProcessMonitor::run(const std::vector<int>& ended) {
   }
 }
 
-std::string LocalProcesses::registration(int rank, const std::string& label) {
+LocalProcesses::LocalProcesses(int rank, std::function<void()> on_end)
+    : rank_(rank), on_end_(std::move(on_end)), own_futex_(ExitFutex::of_this_process()) {}
+
+std::string LocalProcesses::registration(const std::string& label) const {
   const auto process = ProcessIdentity::own();
-  return fmt::format("{} {} {} {}\n", rank, process.pid, process.start_time, label);
+  return fmt::format("{} {} {} {} {}\n", rank_, process.pid, process.start_time,
+                     own_futex_ ? own_futex_->address() : "-", label);
 }
 
 // Ranks that are threads of this process end with it.
 void LocalProcesses::watch(const std::string& registrations) {
   std::vector<ProcessMonitor::Process> processes;
+  std::vector<ExitFutexMonitor::Process> futexes;
   std::istringstream lines(registrations);
-  for (ProcessMonitor::Process each; lines >> each.rank >> each.identity.pid >> each.identity.start_time;) {
+  for (ExitFutexMonitor::Process each;
+       lines >> each.rank >> each.identity.pid >> each.identity.start_time >> each.address;) {
     std::string label;
     std::getline(lines, label);
     if (each.rank == rank_) continue;
     peers_[each.rank] = each.identity;
     labels_[each.rank] = label.empty() ? label : label.substr(1);
-    if (each.identity != ProcessIdentity::own()) processes.push_back(each);
+    if (each.identity == ProcessIdentity::own()) continue;
+    processes.push_back({each.rank, each.identity});
+    if (each.address != "-") futexes.push_back(each);
   }
   if (processes.empty()) return;
-  monitor_.emplace(processes, [this](int rank) {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_.push_back(rank);
-    }
-    on_end_();
-  });
+  futexes_.emplace(futexes, [this](int rank) { record_end(rank); });
+  monitor_.emplace(processes, [this](int rank) { record_end(rank); });
+}
+
+void LocalProcesses::record_end(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!recorded_.insert(rank).second) return;
+    ended_.push_back(rank);
+  }
+  on_end_();
 }
 
 std::vector<int> LocalProcesses::take_ended() {

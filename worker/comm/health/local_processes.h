@@ -1,34 +1,24 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
-#include <sys/types.h>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/unique_fd.h"
+#include "worker/comm/health/exit_futex.h"
+#include "worker/comm/health/process_identity.h"
 
 namespace ddprun::comm {
 
-// A process of this host, distinct from a later one with the same id.
-struct ProcessIdentity {
-  pid_t pid = 0;
-  std::uint64_t start_time = 0;  // in the kernel's ticks since boot
-
-  static ProcessIdentity own();
-  bool alive() const;    // a stopped process is alive; a zombie is not
-  bool stopped() const;  // stopped by a signal or a debugger
-  bool runs() const;     // a thread of it has a processor, or waits for one
-  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
-};
-
-// Reports the end of processes of this host at once, by pidfd, however busy the machine is and whatever other process
-// holds copies of their connections. One thread waits; on_end runs there.
+// Reports the end of processes of this host by pidfd, whatever other process holds copies of their connections. One
+// thread waits; on_end runs there.
 class ProcessMonitor {
  public:
   struct Process {
@@ -60,11 +50,11 @@ class ProcessMonitor {
 // The probe of the group's other ranks on this host. One thread calls it.
 class LocalProcesses {
  public:
-  // on_end: called by another thread when take_ended() has something to return.
-  LocalProcesses(int rank, std::function<void()> on_end) : rank_(rank), on_end_(std::move(on_end)) {}
+  // on_end: called by other threads when take_ended() has something to return.
+  LocalProcesses(int rank, std::function<void()> on_end);
 
-  // A line for each rank of this host, which the ranks append to a key of the store.
-  static std::string registration(int rank, const std::string& label = "");
+  // Returns the line of this rank, which the ranks of a host append to a key of the store.
+  std::string registration(const std::string& label = "") const;
   // Watches the ranks in such lines, except this one. Called once.
   void watch(const std::string& registrations);
   // Returns the ranks whose processes ended since the last call.
@@ -77,15 +67,21 @@ class LocalProcesses {
   std::map<int, std::string> states() const;
 
  private:
+  void record_end(int rank);
+
   const int rank_;
   const std::function<void()> on_end_;
+  std::shared_ptr<ExitFutex> own_futex_;  // null if this process cannot have one
   std::map<int, ProcessIdentity> peers_;
   std::map<int, std::string> labels_;  // CommConfig::label of each rank
 
   std::mutex mutex_;
   std::vector<int> ended_;  // guarded by mutex_
+  std::set<int> recorded_;  // those that ended_ has had; guarded by mutex_
 
-  std::optional<ProcessMonitor> monitor_;  // last, as it uses all members above
+  // Both report each end, the futexes first. They are last, as they use all members above.
+  std::optional<ProcessMonitor> monitor_;
+  std::optional<ExitFutexMonitor> futexes_;
 };
 
 }  // namespace ddprun::comm

@@ -49,7 +49,7 @@ PeerMonitor::PeerMonitor(const GroupOptions& options, std::string_view backend, 
       overdue_(records_, operation_log_, options_.rank, window_),
       store_host_{.rank = options_.store_host},
       processes_(options_.rank, [this] { store_->wake(); }) {
-  publisher_.join(backend);
+  publisher_.join(backend, processes_.registration(options_.config.label));
   thread_ = start_signal_free_thread([this] { run(); });
 }
 

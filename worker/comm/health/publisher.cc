@@ -6,7 +6,6 @@
 #include "common/log.h"
 #include "common/wall_clock.h"
 #include "worker/comm/bootstrap/host_evidence.h"
-#include "worker/comm/health/local_processes.h"
 #include "worker/comm/health/recent_operations.h"
 
 namespace ddprun::comm {
@@ -24,9 +23,8 @@ Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const G
       processes_key_(options_.prefix + "processes/" + host_evidence()),
       beside_store_key_(options_.prefix + "beside store") {}
 
-void Publisher::join(std::string_view backend) {
+void Publisher::join(std::string_view backend, const std::string& registration) {
   const ConfigClaim own{fmt::format("rank {} ({})", options_.rank, identity_), group_config(backend, options_)};
-  const auto registration = LocalProcesses::registration(options_.rank, options_.config.label);
   renew_record(false);
   std::vector<StoreCall> calls{records_.publication(options_.rank, last_), AppendCall{processes_key_, registration}};
   if (options_.beside_store) calls.emplace_back(CompareSetCall{beside_store_key_, "", std::to_string(options_.rank)});

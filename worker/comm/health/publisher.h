@@ -31,8 +31,8 @@ class Publisher {
 
   // Registers this rank, and leaves a last will (as in MQTT): should its connection to the store close, the store
   // itself sets the failure key. Throws Errc::mismatch, and fails the group, if the first rank to join has another
-  // configuration. backend: as the user named it.
-  void join(std::string_view backend);
+  // configuration. backend: as the user named it. registration: LocalProcesses::registration().
+  void join(std::string_view backend, const std::string& registration);
   // Publishes this rank's record.
   void beat(bool left = false);
   Clock::time_point next_beat() const { return next_beat_; }
