@@ -79,10 +79,10 @@ std::vector<std::string> members(int count) {
   return names;
 }
 
-// What a rank has that makes its end take longer: memory in use, and threads that compute.
-class Ballast {
+// The memory that a rank uses and its threads that compute: its end takes longer with them.
+class RankLoad {
  public:
-  explicit Ballast(const Round& round) : memory_(static_cast<std::size_t>(round.memory_mib) << 20, std::byte{1}) {
+  explicit RankLoad(const Round& round) : memory_(static_cast<std::size_t>(round.memory_mib) << 20, std::byte{1}) {
     for (int i = 0; i < round.busy; ++i)
       threads_.emplace_back([](const std::stop_token& stop) {
         while (!stop.stop_requested()) continue;
@@ -106,7 +106,7 @@ void run_rank(const Round& round, int rank, Line& line) {
   ElasticGroup elastic(round.backend, options, std::to_string(rank));
   auto& group = elastic.reconfigure(0, members(round.ranks));
   std::vector<float> values(20'000, 1.0f);
-  const Ballast ballast(round);
+  const RankLoad load(round);
   group.barrier()->wait();
   line.say("ready");
   std::thread aborter;
