@@ -81,6 +81,8 @@ class ExitingChild {
   pid_t pid() const { return pid_; }
   // Its line for LocalProcesses::watch().
   const std::string& registration() const { return registration_; }
+
+  // Returns once its main thread has stopped in its exit.
   void exit() {
     REQUIRE(::ptrace(PTRACE_CONT, pid_, nullptr, 0) == 0);
     REQUIRE(await_stop() >> 8 == (SIGTRAP | (PTRACE_EVENT_EXIT << 8)));

@@ -42,8 +42,8 @@ class ExitFutex {
   std::thread owner_;  // last, as it uses all members above
 };
 
-// Reports the end of processes of this host by their futexes. A process that was ended may be the one that the kernel
-// has woken, so that the end of another is missed: a pidfd has to be watched as well.
+// Reports the end of processes of this host by their futexes. The kernel wakes one of the processes that wait, which
+// wakes the others. An end is missed if that one has been stopped or killed: a pidfd has to be watched as well.
 //
 // Threads: one thread waits; on_end runs there.
 class ExitFutexMonitor {
