@@ -125,6 +125,12 @@ class EventQueries {
 
 namespace {
 
+Bytes bytes_of(float value) {
+  Bytes bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
 // The sum over ranks of values that one stream fills, read on another stream that is ordered only after it.
 Bytes ordered_sum(ProcessGroup& group, float value) {
   const comm::CurrentDevice current(group.rank());
@@ -135,8 +141,10 @@ Bytes ordered_sum(ProcessGroup& group, float value) {
   const OnDevice memory(Bytes(data, data + bytes), fills);
   const auto work = group.allreduce({memory.get(), values.size(), DType::float32, group.rank()}, ReduceOp::sum,
                                     {.after = fills.get()});
-  work->order(reads.get());
+  const OnDevice cancelled(bytes_of(0.0F), reads);
+  work->order(reads.get(), static_cast<float*>(cancelled.get()));
   const auto sum = memory.read(bytes, reads);
+  if (cancelled.read(sizeof(float), reads) != bytes_of(0.0F)) throw std::logic_error("it counts as cancelled");
   work->wait();
   return sum;
 }
@@ -164,13 +172,13 @@ TEST_CASE("order() of an operation over NCCL returns while a peer is missing, an
   auto groups = contract::make_groups(contract::make_nccl_rank, 2, contract::test_timeout);
   const comm::CurrentDevice current(0);
   const comm::Stream stream(0);
+  const OnDevice cancelled(bytes_of(0.0F), stream);
   const auto work = groups[0]->barrier();
-  work->order(stream.get());  // would wait for ever
-  const comm::DeviceMemory behind(0, 8);
-  comm::check_cuda(comm::api().cudaMemsetAsync(behind.get(), 0, 8, stream.get()), "cudaMemsetAsync", 0);
+  work->order(stream.get(), static_cast<float*>(cancelled.get()));  // would wait for ever
   CHECK(comm::api().cudaStreamQuery(stream.get()) == cudaErrorNotReady);
   groups[0]->abort("the test aborts it");
   CHECK(stream.await_idle(Deadline::in(contract::test_timeout)));
+  CHECK(cancelled.read(sizeof(float), stream) == bytes_of(1.0F));
   CHECK(contract::error_of([&] { work->wait(); }).code() == Errc::aborted);
   CHECK(contract::error_of([&] { groups[0]->barrier()->order(stream.get()); }).code() == Errc::aborted);
 }

@@ -28,12 +28,12 @@ const std::string failing_device = "@" + std::to_string(failing_rank);
 
 // The number of calls of these functions depends on how long the peer takes.
 const std::set<std::string> polling{"cudaEventQuery", "cudaStreamQuery", "ncclCommGetAsyncError"};
-// A step makes up to so many calls fewer of these: where the operation that a stream is to follow (Work::order()) has
-// ended already, where the polling thread finds its end only after the step, and where an upload has ended already, so
-// that its page-locked memory and its event serve the next one.
-const std::map<std::string, std::uint64_t> omissible_calls{{"cudaGetDevice", 1}, {"cudaStreamWaitEvent", 1},
-                                                           {"cudaSetDevice", 2}, {"cudaEventDestroy", 2},
-                                                           {"cudaHostAlloc", 2}, {"cudaEventCreateWithFlags", 2}};
+// A step makes up to so many calls fewer of these: where operations that a stream is to follow (Work::order()) have
+// ended already, where the polling thread finds their end only after the step, and where an upload has ended already,
+// so that its page-locked memory and its event serve the next one.
+const std::map<std::string, std::uint64_t> omissible_calls{
+    {"cudaGetDevice", 2}, {"cudaStreamWaitEvent", 2}, {"cudaMemcpyAsync", 1}, {"cudaEventRecord", 1},
+    {"cudaSetDevice", 4}, {"cudaEventDestroy", 2},    {"cudaHostAlloc", 2},   {"cudaEventCreateWithFlags", 2}};
 // They release something, restore the thread's device or make what follows faster: a job goes on without.
 const std::set<std::string> dispensable{"cudaSetDevice",    "cudaFreeAsync",     "cudaFree",        "cudaFreeHost",
                                         "cudaEventDestroy", "cudaStreamDestroy", "ncclCommRegister"};

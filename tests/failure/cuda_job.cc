@@ -21,7 +21,7 @@ void append(std::string& bytes, const Tensor& tensor) {
 }
 
 std::string state_of(const trainer::TrainState& state) {
-  std::string bytes = std::to_string(state.optimizer->step_count());
+  std::string bytes;
   for (const auto& [name, parameter] : state.model->named_parameters()) append(bytes, parameter.value());
   for (const auto& [name, tensor] : state.optimizer->state()) append(bytes, tensor);
   return bytes;
@@ -33,27 +33,33 @@ Device device_of(int rank) {
 
 }  // namespace
 
-CudaJob::CudaJob(const std::string& text)
+CudaJob::CudaJob(const std::string& text, int steps)
     : job_(text),
       task_(tasks::make_task("auto", {.layout = job_.datasets().train->layout()})),
       store_(StoreServerOptions{.host = "127.0.0.1"}) {
   const auto make_state = [&] {
     return trainer::make_train_state(job_.config(), {}, job_.datasets().train->layout(), *task_, 0, {}, device_of(0));
   };
-  before_ = state_of(make_state());
-  const auto ends = run({});
-  for (const End& end : ends)
-    if (!end.failure.empty()) throw std::runtime_error(end.failure);
-  if (ends[0].state != ends[1].state) throw std::runtime_error("the ranks' states differ");
-  after_ = ends[0].state;
+  states_.push_back(state_of(make_state()));
+  for (int made = 1; made <= steps; ++made) {
+    const auto ends = run({}, made);
+    for (const End& end : ends)
+      if (!end.failure.empty()) throw std::runtime_error(end.failure);
+    if (ends[0].state != ends[1].state) throw std::runtime_error("the ranks' states differ");
+    states_.push_back(ends[0].state);
+  }
 }
 
 std::vector<CudaJob::End> CudaJob::run(const Hooks& hooks) {
+  return run(hooks, static_cast<int>(states_.size()) - 1);
+}
+
+std::vector<CudaJob::End> CudaJob::run(const Hooks& hooks, int steps) {
   const std::string prefix = "group/" + std::to_string(runs_++) + "/";
   std::vector<End> ends(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] { ends[static_cast<std::size_t>(rank)] = run_rank(rank, prefix, hooks); });
+    threads.emplace_back([&, rank] { ends[static_cast<std::size_t>(rank)] = run_rank(rank, prefix, hooks, steps); });
   for (auto& thread : threads) thread.join();
   return ends;
 }
@@ -73,7 +79,7 @@ std::unique_ptr<ProcessGroup> CudaJob::join(int rank, const std::string& prefix)
 }
 
 // The parts end in the order in which those of ddprun-worker do.
-CudaJob::End CudaJob::run_rank(int rank, const std::string& prefix, const Hooks& hooks) {
+CudaJob::End CudaJob::run_rank(int rank, const std::string& prefix, const Hooks& hooks, int steps) {
   End end;
   std::optional<trainer::TrainState> state;
   try {
@@ -85,7 +91,10 @@ CudaJob::End CudaJob::run_rank(int rank, const std::string& prefix, const Hooks&
       trainer::TrainSession session({.config = job_.config(), .datasets = job_.datasets(), .task = *task_}, *state,
                                     *group);
       hooks.before_step(rank, *group);
-      session.step(false);
+      for (int i = 0; i < steps; ++i) {
+        if (i + 1 == steps) hooks.before_last(rank, *group);
+        session.step(false);
+      }
       hooks.after_step(rank, *group);
     } catch (...) {
       hooks.before_leaving(rank, *group);

@@ -76,3 +76,34 @@ TEST_CASE("a rank queues the forward pass behind the buffers of another rank wit
   CHECK(calls.orders() == 1);
   CHECK(calls.polls() == 0);
 }
+
+TEST_CASE("a rank queues an update behind the gradients of all ranks, and waits where the host has to see them") {
+  constexpr int first = 1;
+  const auto [settings, waits] =
+      GENERATE(table<std::string, bool>({{"[optim]\nname = adam\nclip_norm = 1\n", false},
+                                         {"[optim]\nname = sgd\nmomentum = 0.9\n", false},
+                                         {"[optim]\nname = sgd\nmomentum = 0.9\ndampening = 0.1\n", true},
+                                         {"[optim]\nname = adam\nskip_outliers = 100\n", true},
+                                         {"[optim]\nname = adam\n[train]\nema = 0.9\n", true}}));
+  CAPTURE(settings);
+  CudaJob job(
+      "[model]\nname = mlp\nhidden = 24 16\n[data]\nname = random\nlabels = true\noutputs = 3\nshape = 6\n"
+      "samples = 64\ntest_samples = 4\nworkers = 0\n[train]\nbatch_size = 4\n" +
+          settings,
+      2);
+  CallsBehindCollective calls;
+  // The second rank begins the last step, whose loss is not read, once the first one has queued its update, or waits.
+  const auto ends = job.run({.before_last =
+                                 [&](int rank, ProcessGroup&) {
+                                   if (rank == first) calls.begin();
+                                   if (rank != first) calls.await_end();
+                                 },
+                             .before_leaving =
+                                 [&](int rank, ProcessGroup&) {
+                                   if (rank == first) calls.end();
+                                 }});
+  REQUIRE(ends[first].failure == "");
+  CHECK(ends[first].state == job.after());
+  CHECK(calls.orders() == (waits ? 0 : 1));
+  CHECK(calls.polls() == (waits ? 1 : 0));
+}

@@ -23,8 +23,13 @@ class Work {
   // Work queued from now on on a stream of the memory's device (cudaStream_t) begins once the operation has finished.
   // Waits like wait() unless a stream of the device executes the operation (NCCL). After a failure the stream continues
   // all the same, on data that is no result; the error is that of wait(), which follows in any case.
-  virtual void order(void* stream) {
+  //
+  // cancelled: null, or a float32 in the memory of the stream's device, which outlives the operation. That work finds 1
+  // there if the group's operations have been cancelled, and else what it was. It may also be 1 behind an operation
+  // that had finished just before.
+  virtual void order(void* stream, float* cancelled = nullptr) {
     static_cast<void>(stream);
+    static_cast<void>(cancelled);
     wait();
   }
   // True once wait() would not block, also after a failure.

@@ -101,6 +101,12 @@ void Optimizer::step() {
             .number = static_cast<std::size_t>(&group - groups_.data())});
 }
 
+void Optimizer::skip_if(Tensor flag) {
+  if (flag.defined() && !can_skip())
+    throw Error(Errc::unsupported, "this optimizer cannot leave out a step that a device decides about");
+  skip_ = std::move(flag);
+}
+
 Shape Optimizer::whole_shape(std::size_t index) const {
   const auto& [name, parameter] = parameters_[index];
   return options_.parts ? options_.parts->whole_shape(name) : parameter.shape();

@@ -17,6 +17,7 @@ class Sgd : public Optimizer {
 
  private:
   void update(const GroupStep& group) override;
+  bool can_skip() const override { return started_.empty(); }
   // Returns whether this is the first step of a parameter, and notes that it was taken.
   bool take_first(std::size_t index);
 
@@ -36,7 +37,8 @@ void Sgd::update(const GroupStep& group) {
                         .momentum = options().momentum,
                         .weight_decay = group.weight_decay,
                         .dampening = options().dampening,
-                        .nesterov = options().nesterov};
+                        .nesterov = options().nesterov,
+                        .skip = skip()};
   const auto* momentum = momentum_.empty() ? nullptr : &momentum_;
   const auto is_first = [this](std::size_t index) { return take_first(index); };
   for_lists(group, momentum, nullptr, is_first, [&](const Lists& lists, bool first) {

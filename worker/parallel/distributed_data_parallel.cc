@@ -64,6 +64,7 @@ ReducerOptions reducer_options(const DdpOptions& options,
   ReducerOptions result{.limits = options.limits,
                         .find_unused_parameters = options.find_unused_parameters,
                         .static_graph = options.static_graph};
+  if (Tensor number = options.cancelled; number.defined()) result.cancelled = static_cast<float*>(number.raw());
   const auto is_here = [&](const std::string& name) { return !contains(options.stages.absent, name); };
   for (const auto& name : options.delay_all_reduce_named_params | std::views::filter(is_here))
     result.delayed.push_back(index_of("delay_all_reduce_named_params", name, parameters));

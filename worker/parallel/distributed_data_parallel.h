@@ -47,6 +47,10 @@ struct DdpOptions {
   // The constructor checks that all ranks have the same model, and copies rank 0's parameters and buffers to the
   // others. If false, the user ensures that the ranks have the same model with the same values.
   bool init_sync = true;
+  // A tensor of one float32 on the model's CUDA device. If it is defined, the host does not wait for gradients, and an
+  // update is queued behind them: it has to leave everything alone if the number is not 0 when it begins
+  // (optim::Optimizer::skip_if()), as they are no averages then. Errors of the reduction come out of the next pass.
+  Tensor cancelled = {};
 };
 
 // The parameters whose gradients are averaged with these options, and their buckets. Pure: it looks only at names,

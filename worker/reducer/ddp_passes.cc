@@ -47,7 +47,7 @@ void DdpPasses::gradient_ready(std::size_t parameter) {
 void DdpPasses::end_backward() {
   model_.settle_gradients();
   reducer_.finalize();
-  await_buffers();  // their broadcast began before the gradients
+  if (!reducer_.device_waits()) await_buffers();  // their broadcast began before the gradients
   model_.define_gradients();
   // From the average over all ranks to that over those with inputs.
   if (join_ && !join_->divide_by_initial_world_size && std::ssize(active_) < group_.size())
@@ -64,7 +64,7 @@ void DdpPasses::join_backward() {
   if (no_sync_depth_ > 0) return;
   model_.settle_gradients();
   reducer_.join_pass();
-  await_buffers();
+  if (!reducer_.device_waits()) await_buffers();
   model_.define_gradients();
 }
 
@@ -74,6 +74,7 @@ void DdpPasses::await_buffers() {
 
 // Copies from the first rank that has inputs: the others' are out of date. On a device the pass is queued behind them:
 // should the broadcast be aborted, the gradients of the pass are, too, and nothing is updated (Reducer::finalize()).
+// The host waits for them in that pass, or before the next copy if the device waits for the gradients, too.
 void DdpPasses::copy_buffers() {
   const auto start = std::chrono::steady_clock::now();
   await_buffers();

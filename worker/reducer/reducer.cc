@@ -31,6 +31,16 @@ std::int32_t device_of(const std::vector<ParameterRef>& parameters) {
   return first.device;
 }
 
+void end_all(const std::vector<WorkPtr>& works) {
+  for (const auto& work : works) {
+    try {
+      work->wait();
+    } catch (const Error&) {
+      // The pass or the group has reported it already.
+    }
+  }
+}
+
 }  // namespace
 
 Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options)
@@ -57,13 +67,7 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
 
 Reducer::~Reducer() {
   if (!works_.empty()) hook_->cancel();
-  for (const auto& work : works_) {
-    try {
-      work->wait();
-    } catch (const Error&) {
-      // finalize() or the group has reported it already.
-    }
-  }
+  for (const auto* works : {&last_works_, &works_}) end_all(*works);
 }
 
 void Reducer::describe_buckets() {
@@ -161,7 +165,9 @@ void Reducer::record_ended() {
   for (; ended_ < pass_.size() && works_[ended_]->done(); ++ended_) pass_[ended_].end = now;
 }
 
+// Before the first bucket of a pass, that of the last pass is waited for: a group has few operations in progress.
 void Reducer::start_ready_buckets() {
+  if (next_ == 0 && missing_[0] == 0 && !last_works_.empty()) wait_for(last_works_);
   while (next_ < buckets_.size() && missing_[next_] == 0) {
     const auto start = std::chrono::steady_clock::now();
     if (transfers_) record_started(next_);
@@ -211,10 +217,9 @@ void Reducer::end_pass() {
     used_anywhere_ = used_;
     works_.push_back(group_.allreduce(span_of(used_anywhere_), ReduceOp::max));
   }
-  wait_for_all();
+  device_waits() ? let_device_wait() : wait_for(works_);
   clear_padding();
   used_.assign(used_.size(), 0);
-  works_.clear();
   if (transfers_) transfers_->insert(transfers_->end(), pass_.begin(), pass_.end());
   pass_.clear();
   ended_ = 0;
@@ -238,13 +243,25 @@ void Reducer::clear_padding() {
   }
 }
 
-void Reducer::wait_for_all() {
+void Reducer::wait_for(std::vector<WorkPtr>& works) {
   const auto start = std::chrono::steady_clock::now();
   failed_ = true;  // reset below if all goes well
-  for (const auto& work : works_) {
+  for (const auto& work : works) {
     work->wait();
     if (transfers_) record_ended();
   }
+  works.clear();
+  failed_ = false;
+  waited_ += std::chrono::steady_clock::now() - start;
+}
+
+// A group runs its operations in their order: if any bucket's was cancelled, so was the last one's.
+void Reducer::let_device_wait() {
+  const auto start = std::chrono::steady_clock::now();
+  failed_ = true;  // reset below if all goes well
+  for (std::size_t w = 0; w < works_.size(); ++w)
+    works_[w]->order(parameters_.front().stream, w + 1 == buckets_.size() ? options_.cancelled : nullptr);
+  last_works_ = std::exchange(works_, {});
   failed_ = false;
   waited_ += std::chrono::steady_clock::now() - start;
 }

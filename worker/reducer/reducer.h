@@ -30,6 +30,9 @@ struct ReducerOptions {
   std::vector<std::size_t> alone;
   // Parameters, by index, that share no bucket with others.
   std::vector<std::size_t> apart;
+  // A number in the memory of the gradients' device. If it is set, finalize() does not wait for gradients there: what
+  // their stream gets from then on begins once they are averaged, or finds the number to be 1 (Work::order()).
+  float* cancelled = nullptr;
   // Allocates zeroed memory for buckets; if empty, the group's allocate_on() does. Only the constructor calls it.
   std::function<RegisteredBuffer(std::int32_t device, std::size_t bytes)> allocate;
 };
@@ -70,9 +73,12 @@ class Reducer {
   // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
   // ready, unless find_unused_parameters or the first pass of a static_graph.
   //
-  // The host waits for gradients on a device too, instead of using Work::order(): when their reduction is aborted, a
-  // device continues with what is queued behind it, and would update the weights with what is no average.
+  // The host waits for gradients on a device too, unless it has ReducerOptions::cancelled: when their reduction is
+  // aborted, a device continues with what is queued behind it, and would update the weights with what is no average.
+  // With it the next pass waits, before it starts a reduction; the group's errors come out there, too.
   void finalize();
+  // Returns whether finalize() leaves it to the device to wait.
+  bool device_waits() const { return options_.cancelled != nullptr && !transfers_; }
 
   // Makes a whole pass of a rank that has no gradients for it: reduces the contents of the buckets.
   void join_pass();
@@ -107,7 +113,8 @@ class Reducer {
   void start_all_buckets();
   void end_pass();
   std::string unready_names() const;
-  void wait_for_all();
+  void wait_for(std::vector<WorkPtr>& works);
+  void let_device_wait();
   void clear_padding();
   void record_started(std::size_t bucket);
   void record_ended();
@@ -127,6 +134,7 @@ class Reducer {
   std::vector<std::size_t> missing_;  // by bucket: parameters not ready yet
   std::size_t next_ = 0;              // the next bucket to start
   std::vector<WorkPtr> works_;        // one per started bucket
+  std::vector<WorkPtr> last_works_;   // those of the last pass, if the device waited for them
   bool graph_known_ = false;          // static_graph: this rank's first reduced pass is over
   bool use_known_ = false;            // static_graph: the use by some rank is known
   bool failed_ = false;

@@ -76,17 +76,20 @@ struct Levels {
 // Returns the levels over the range, widened to 0.
 Levels levels_of(const ValueRange& range);
 
+// A step's skip: null, or a number in the device's memory. If it is not 0 when the kernels begin, nothing changes.
 struct SgdStep {
   double lr, momentum, weight_decay;
   double dampening = 0;
   bool nesterov = false;
   bool first = false;  // the momentum starts as the gradient
+  const float* skip = nullptr;
 };
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
   std::int64_t step;             // counted from 1
   std::int64_t freeze_step = 0;  // the square average stays as it is after this step; 0 if it never does
   bool decoupled = false;        // AdamW: the decay shrinks the value, it is not part of the gradient
+  const float* skip = nullptr;
 };
 
 }  // namespace ddprun::kernels

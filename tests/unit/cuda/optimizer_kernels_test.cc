@@ -13,6 +13,11 @@ const kernels::Table& cpu() {
   return kernels::table({});
 }
 
+std::vector<Tensor> zeros_like(std::vector<Tensor> tensors) {
+  for (Tensor& tensor : tensors) tensor.fill(0);
+  return tensors;
+}
+
 void check_sgd(const kernels::SgdStep& step, bool has_momentum) {
   TensorList values(random_tensors(1, wide)), grads(random_tensors(2, wide)), momenta(random_tensors(3, wide));
   cpu().sgd_step(values.host, grads.host, has_momentum ? momenta.host : std::vector<Tensor>(), step);
@@ -53,6 +58,26 @@ TEST_CASE("every variant of Adam gives the CPU's bits") {
   kernels::AdamStep frozen = step;
   frozen.freeze_step = 2;
   check_adam(frozen);
+}
+
+TEST_CASE("a number on the device decides whether steps change anything") {
+  const float number = GENERATE(0.0F, 1.0F);
+  const DeviceTensor skip(Tensor::full({1}, number));
+  kernels::SgdStep sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01};
+  kernels::AdamStep adam{.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .step = 3};
+  TensorList values(random_tensors(1, wide)), grads(random_tensors(2, wide)), state(random_tensors(3, wide)),
+      squares(zeros_like(random_tensors(1, wide)));
+  if (number == 0) {
+    cpu().sgd_step(values.host, grads.host, state.host, sgd);
+    cpu().adam_step(values.host, grads.host, state.host, squares.host, adam);
+  }
+  sgd.skip = adam.skip = static_cast<const float*>(skip.view().data);
+  check(device_api().sgd_step(test_device(), values.size(), values.views(), grads.views(), state.views(), sgd));
+  check(device_api().adam_step(test_device(), values.size(), values.views(), grads.views(), state.views(),
+                               squares.views(), adam));
+  CHECK(values.differences() == 0);
+  CHECK(state.differences() == 0);
+  CHECK(squares.differences() == 0);
 }
 
 TEST_CASE("a step of the parameters of a GPT of 12 blocks is two kernels") {

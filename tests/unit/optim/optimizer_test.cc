@@ -28,6 +28,26 @@ std::vector<float> values(const Tensor& tensor) {
 
 }  // namespace
 
+TEST_CASE("a step is left out while the flag that is set is not 0, by the optimizers that can") {
+  for (const std::string name : {"sgd", "adam", "adamw"}) {
+    CAPTURE(name);
+    Problem problem;
+    const auto optimizer = optim::make_optimizer(name, {.lr = 0.05, .momentum = 0.9}, problem.named());
+    Tensor flag = Tensor::full({1}, 1);
+    optimizer->skip_if(flag);
+    problem.step(*optimizer);
+    CHECK(values(problem.parameter.value()) == std::vector<float>{1, -2, 0.5});
+    for (const auto& [of, tensor] : optimizer->state()) CHECK(values(tensor) == std::vector<float>{0, 0, 0});
+    flag.fill(0);
+    problem.step(*optimizer);
+    CHECK(values(problem.parameter.value()) != std::vector<float>{1, -2, 0.5});
+  }
+  Problem problem;
+  CHECK_THROWS_AS(optim::make_optimizer("lamb", {}, problem.named())->skip_if(Tensor::full({1}, 0)), Error);
+  const optim::OptimOptions dampened{.momentum = 0.9, .dampening = 0.1};
+  CHECK_THROWS_AS(optim::make_optimizer("sgd", dampened, problem.named())->skip_if(Tensor::full({1}, 0)), Error);
+}
+
 TEST_CASE("writing the saved state into a new optimizer goes on with the same bits") {
   const optim::OptimOptions plain{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01};
   optim::OptimOptions nesterov = plain, dampening = plain, centered = plain;

@@ -49,10 +49,10 @@ class CallerRunsExecutor::PendingWork final : public Completion {
     }
     Completion::wait(deadline);
   }
-  void order(void* stream) override {
+  void order(void* stream, float* cancelled) override {
     {
       const std::lock_guard lock(token_->lock);
-      if (!finished() && token_->executor && token_->executor->order(*this, stream)) return;
+      if (!finished() && token_->executor && token_->executor->order(*this, stream, cancelled)) return;
     }
     wait(Deadline::never());
   }
@@ -201,8 +201,8 @@ void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
 }
 
 // REQUIRES the progress lock. Returns false for a work that is only queued.
-bool CallerRunsExecutor::order(const PendingWork& work, void* stream) {
-  return work.slot != OperationLog::no_slot && collectives_.order(work.collective, stream);
+bool CallerRunsExecutor::order(const PendingWork& work, void* stream, float* cancelled) {
+  return work.slot != OperationLog::no_slot && collectives_.order(work.collective, stream, cancelled);
 }
 
 // REQUIRES the progress lock. Returns false when none is started, or the oldest has not finished by the deadline.

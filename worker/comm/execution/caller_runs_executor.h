@@ -44,7 +44,7 @@ class CallerRunsExecutor final : public Executor {
   void poll() noexcept;
   void count_queued(PendingWork& work);
   void execute_if_met(const PendingPtr& work);
-  bool order(const PendingWork& work, void* stream);
+  bool order(const PendingWork& work, void* stream, float* cancelled);
   bool test_oldest(const Deadline& deadline);
   void test_all();
   void finish_all();

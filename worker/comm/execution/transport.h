@@ -60,9 +60,9 @@ class NonblockingCollectives {
   virtual bool start(const Collective& collective) = 0;
   // Waits until the oldest started collective has finished; false when the deadline passes first.
   virtual bool test(const Collective& collective, const Deadline& deadline) = 0;
-  // Orders a stream (cudaStream_t) behind a collective that was started and that test() has not found finished. Returns
-  // false if it cannot.
-  virtual bool order(const Collective&, void*) { return false; }
+  // Orders a stream (cudaStream_t) behind a collective that was started and that test() has not found finished, and
+  // sets `cancelled`, as Work::order() does. Returns false if it cannot.
+  virtual bool order(const Collective&, void* /*stream*/, float* /*cancelled*/) { return false; }
   // Returns whether a test() whose deadline has passed waits for no other rank, so that one thread can test for all
   // groups of the process.
   virtual bool tests_at_once() const { return false; }

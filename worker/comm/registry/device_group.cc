@@ -86,8 +86,8 @@ class TimedWork final : public Work {
     if (timer && !told_.exchange(true)) timer->finished(number_);
   }
   // While operations are timed, the host waits for each: what is not hidden behind other work is its wait.
-  void order(void* stream) override {
-    if (!slot_->get()) return work_->order(stream);
+  void order(void* stream, float* cancelled) override {
+    if (!slot_->get()) return work_->order(stream, cancelled);
     wait(Deadline::never());
   }
   bool done() const override { return work_->done(); }

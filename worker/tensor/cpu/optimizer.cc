@@ -47,12 +47,18 @@ void step_one(Tensor value, const Tensor& grad, Tensor average, Tensor square_av
   });
 }
 
+bool is_skipped(const float* skip) {
+  return skip != nullptr && *skip != 0;
+}
+
 void sgd_step(Tensors values, Tensors grads, Tensors momenta, const SgdStep& step) {
+  if (is_skipped(step.skip)) return;
   for (std::size_t i = 0; i < values.size(); ++i)
     step_one(values[i], grads[i], momenta.empty() ? Tensor() : momenta[i], step);
 }
 
 void adam_step(Tensors values, Tensors grads, Tensors averages, Tensors square_averages, const AdamStep& step) {
+  if (is_skipped(step.skip)) return;
   for (std::size_t i = 0; i < values.size(); ++i) step_one(values[i], grads[i], averages[i], square_averages[i], step);
 }
 

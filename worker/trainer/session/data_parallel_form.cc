@@ -117,8 +117,10 @@ std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, const Tr
   });
 }
 
-StageParallelism replicated(const TrainConfig& c, const TrainState& state, const TensorParallel* tensor) {
-  const DdpOptions options = ddp_options(c, tensor);
+StageParallelism replicated(const TrainConfig& c, const TrainState& state, const TensorParallel* tensor,
+                            const UpdateGate* gate) {
+  DdpOptions options = ddp_options(c, tensor);
+  if (gate) options.cancelled = gate->cancelled();
   auto form = pipeline::distributed_stages(options);
   form.make = [&, options](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
     return make_ddp(c, state, options, model, group, stages);
@@ -211,14 +213,14 @@ StageParallelism summed_by_shard(const TrainConfig& c, TrainState& state, ShardS
 }  // namespace
 
 StageParallelism data_parallel_form(const TrainConfig& c, TrainState& state, const MeshGroups& groups,
-                                    const TensorParallel* tensor, const ExpertParallel* experts,
+                                    const TensorParallel* tensor, const ExpertParallel* experts, const UpdateGate* gate,
                                     ShardSumHook*& shard_sums) {
   if (c.parallel.zero > 1) return sharded(c, groups, experts);
   if (experts) return replicated_experts(c, tensor, *experts, groups);
   if (c.parallel.strategy == "local_sgd") return local_steps(c);
   if (is_divided_among_cuda_devices(c.parallel)) return sole_rank();
   if (c.train.shards > 0) return summed_by_shard(c, state, shard_sums);
-  return replicated(c, state, tensor);
+  return replicated(c, state, tensor, gate);
 }
 
 }  // namespace ddprun::trainer

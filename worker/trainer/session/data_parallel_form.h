@@ -6,18 +6,19 @@
 #include "worker/reducer/hooks/shard_sum_hook.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/mesh_groups.h"
+#include "worker/trainer/session/update_gate.h"
 #include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
 
 // Returns the data parallelism that the settings ask for, of the stages of a pipeline or of a whole model, which is the
-// only stage of a rank then. tensor, experts: null if tensors or experts are not divided. shard_sums: receives the hook
-// for train.shards, which the data parallelism owns, when it is made.
+// only stage of a rank then. tensor, experts: null if tensors or experts are not divided. gate: null if the host waits
+// for gradients. shard_sums: receives the hook for train.shards, which the data parallelism owns, when it is made.
 //
 // Ownership: the arguments outlive the result and what it makes.
 // Errors: making it throws Errc::usage naming key and value.
 pipeline::StageParallelism data_parallel_form(const TrainConfig& config, TrainState& state, const MeshGroups& groups,
                                               const TensorParallel* tensor, const ExpertParallel* experts,
-                                              ShardSumHook*& shard_sums);
+                                              const UpdateGate* gate, ShardSumHook*& shard_sums);
 
 }  // namespace ddprun::trainer

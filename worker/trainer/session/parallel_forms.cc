@@ -97,6 +97,7 @@ ParallelForms::ParallelForms(const FormsContext& of)
       device_pipeline(make_device_pipeline(of.config, *of.state.model, of.layout, task, of.group)),
       layers(layers_of(of, context.get())),
       stage_balancer(make_stage_balancer(of.config, *of.state.model, layers)),
+      gate(UpdateGate::make(of.config, device_of(*of.state.model), groups.gradients)),
       pipelined(make_pipelined(of, layers, groups, data_form(of))),
       of_passes(make_of_passes(of, groups, data_form(of))),
       parallelism(pipelined ? *pipelined : *of_passes),
@@ -127,7 +128,7 @@ std::uint64_t ParallelForms::bytes_sent() const {
 }
 
 pipeline::StageParallelism ParallelForms::data_form(const FormsContext& of) {
-  return data_parallel_form(of.config, of.state, groups, tensor.get(), experts.get(), shard_sums);
+  return data_parallel_form(of.config, of.state, groups, tensor.get(), experts.get(), gate.get(), shard_sums);
 }
 
 }  // namespace ddprun::trainer

@@ -21,6 +21,7 @@
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/mesh_groups.h"
 #include "worker/trainer/session/model_pipeline.h"
+#include "worker/trainer/session/update_gate.h"
 #include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
@@ -56,6 +57,7 @@ class ParallelForms {
   const std::unique_ptr<pipeline::DevicePipeline> device_pipeline;  // set with parallel.micro_batches and devices
   const std::vector<pipeline::Layer> layers;              // set with parallel.pipeline if their times are needed
   std::optional<pipeline::StageBalancer> stage_balancer;  // set with parallel.pipeline and balance
+  const std::unique_ptr<UpdateGate> gate;                 // set where the host does not wait for gradients
   const std::unique_ptr<pipeline::PipelinedDataParallel> pipelined;  // set with parallel.pipeline
   ShardSumHook* shard_sums = nullptr;                                // of_passes has it; set with train.shards
   const std::unique_ptr<DataParallelism> of_passes;                  // set without parallel.pipeline

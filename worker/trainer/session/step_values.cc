@@ -18,6 +18,13 @@ void StepValues::add_loss(const Tensor& loss, double weight) {
   steps_.back().losses.push_back({.value = late_.add(loss), .weight = weight});
 }
 
+void StepValues::wait() {
+  if (are_known()) return;
+  const auto cancelled = gate_ ? std::optional(late_.add(gate_->cancelled())) : std::nullopt;
+  late_.wait();
+  if (cancelled) gate_->require_open(late_.at(*cancelled));
+}
+
 std::vector<double> StepValues::loss_sums() const {
   std::vector<double> sums;
   for (const Step& step : steps_) {

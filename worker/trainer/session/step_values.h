@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/tensor/late_values.h"
+#include "worker/trainer/session/update_gate.h"
 
 namespace ddprun::trainer {
 
@@ -20,10 +21,12 @@ struct StepFigures {
 // The losses and norms of steps that a device has computed and the host has still to read. On a CUDA device the host
 // reads those of many steps with one wait; on the CPU each is known at once.
 //
-// Threads: one at a time.
+// Ownership: the gate outlives this object. Threads: one at a time.
 class StepValues {
  public:
-  explicit StepValues(Device device) : on_host_(device.type == DeviceType::cpu), late_(device) {}
+  // gate: that of the steps' updates; null: they have none.
+  explicit StepValues(Device device, const UpdateGate* gate = nullptr)
+      : on_host_(device.type == DeviceType::cpu), gate_(gate), late_(device) {}
 
   // items: those of the step, at all ranks. On the CPU a step that was not taken has failed, and is forgotten.
   void begin(std::int64_t step, double items);
@@ -35,7 +38,8 @@ class StepValues {
 
   std::size_t steps() const { return steps_.size(); }  // those that were begun since take()
   bool are_known() const { return late_.are_known(); }
-  void wait() { late_.wait(); }
+  // Throws the error of a group that has cancelled the update of one of the steps.
+  void wait();
   // Returns this rank's sum of losses for each of the steps. REQUIRES: are_known().
   std::vector<double> loss_sums() const;
   // Returns the figures of the steps, from the sums over all ranks, and forgets them. REQUIRES: are_known().
@@ -54,6 +58,7 @@ class StepValues {
   };
 
   bool on_host_;
+  const UpdateGate* gate_;
   LateValues late_;
   std::vector<Step> steps_;
 };

@@ -44,7 +44,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
                 .ranks = forms_.groups.samples.size(),
                 .micro_batch = micro_batch_,
                 .balances = config_.parallel.balance && forms_.allows_shares()}),
-      values_(forms_.device()),
+      values_(forms_.device(), forms_.gate.get()),
       runner_(make_step_runner(config_, state, forms_, values_)),
       rules_(config_.optim, state, divided_, values_),
       told_times_(std::move(told)),
@@ -52,6 +52,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       sums_({.group = group, .forms = forms_, .values = values_, .runner = *runner_, .times = rank_times_}) {
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
+  state_.optimizer->skip_if(forms_.gate ? forms_.gate->cancelled() : Tensor());
 }
 
 StepResult TrainSession::step(StepRequests requests) {
@@ -225,8 +226,8 @@ bool TrainSession::wants_figures(std::int64_t step) const {
   return is_first() && is_due(step, config_.train.log_every);
 }
 
-// All gradients are averaged (Reducer::finalize()): nothing of the update is queued on a device before, and no abort
-// stops it halfway from here on, unless the optimizer exchanges parts of tensors (optim::TensorParts).
+// All gradients are averaged, or the gate stops all kernels of the update if they are not: no abort stops it halfway
+// from here on, unless the optimizer exchanges parts of tensors (optim::TensorParts).
 void TrainSession::update_parameters(PhaseTimer& timer) {
   state_.optimizer->step();
   progress_ = Progress::updated;

@@ -34,15 +34,46 @@ namespace ddprun::comm {
 namespace {
 
 constexpr std::chrono::seconds memory_bound(60);  // the limit for the device to clear memory
-constexpr std::chrono::seconds linger_bound(1);   // the limit for messages that are not delivered when this rank leaves
+constexpr std::chrono::microseconds copy_poll(50);
+constexpr std::chrono::seconds linger_bound(1);  // the limit for messages that are not delivered when this rank leaves
+
+// A number of the host that the device copies: 1 once operations may have been cancelled. REQUIRES: the device is
+// current where it is made.
+class CancelFlag {
+ public:
+  explicit CancelFlag(int device) : device_(device), memory_(device, sizeof(float)), copied_(device) { store(0); }
+
+  void set() noexcept { store(1); }
+  // Queues a copy. REQUIRES: the device is current.
+  void copy_to(float* on_device, cudaStream_t stream) {
+    check_cuda(api().cudaMemcpyAsync(on_device, memory_.get(), sizeof(float), cudaMemcpyHostToDevice, stream),
+               "cudaMemcpyAsync", device_);
+    copied_.record(stream);
+    has_copies_ = true;
+  }
+  // Waits for the copies, whose source this is, or for their failure.
+  void await_copies(Deadline deadline) const noexcept {
+    while (has_copies_ && api().cudaEventQuery(copied_.get()) == cudaErrorNotReady && !deadline.expired())
+      std::this_thread::sleep_for(copy_poll);
+  }
+
+ private:
+  void store(float value) noexcept { std::atomic_ref(*static_cast<float*>(memory_.get())).store(value); }
+
+  const int device_;
+  const PinnedMemory memory_;
+  Event copied_;
+  bool has_copies_ = false;
+};
 
 // This is not nested in the transport, because clang rejects an optional of a nested class with initialized members.
 struct OnDevice {
-  explicit OnDevice(int device) : placeholder(device, 1), stream(device), earlier(device) {}
+  explicit OnDevice(int device) : placeholder(device, 1), stream(device), earlier(device), cancelled(device) {}
 
   DeviceMemory placeholder;  // reduced by a barrier
   Stream stream;
   Event earlier;  // marks the end of the earlier work of the stream that a call names
+  CancelFlag cancelled;
 };
 
 // The communicator may end before the buffer.
@@ -69,7 +100,9 @@ class NcclTransport : public Transport, private NonblockingCollectives {
         channels_(options.rank, compares_calls(options.config), interrupted_) {}
   ~NcclTransport() override {
     leave();
+    if (!started_.empty()) on_device_->cancelled.set();
     communicator_->close();  // before the resources of its calls are destroyed
+    if (connected_) on_device_->cancelled.await_copies(Deadline::in(linger_bound));
   }
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
@@ -137,11 +170,12 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     return done;
   }
 
-  bool order(const Collective& collective, void* stream) override {
+  bool order(const Collective& collective, void* stream, float* cancelled) override {
     const auto found = std::ranges::find(started_, collective.sequence, &StartedCollective::sequence);
-    if (found == started_.end() || !found->done) return false;
+    if (found == started_.end() || found->failure) return false;
     const CurrentDevice current(device_);
     found->done->precede(static_cast<cudaStream_t>(stream));
+    if (cancelled) on_device_->cancelled.copy_to(cancelled, static_cast<cudaStream_t>(stream));
     return true;
   }
   bool tests_at_once() const override { return true; }
@@ -165,7 +199,9 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
+  // The device learns of it first: any thread that finds the group interrupted may cancel its operations.
   void interrupt() noexcept override {
+    if (connected_) on_device_->cancelled.set();
     if (interrupted_.exchange(true)) return;
     channels_.stop();
     stop_device();

@@ -43,7 +43,9 @@ __device__ void update_chunk(const Update& update, const TensorTable<operands>& 
 
 template <class T, class Update, int operands>
 __global__ void __launch_bounds__(block_threads, 1)
-    update_kernel(const __grid_constant__ Update update, const __grid_constant__ TensorTable<operands> table) {
+    update_kernel(const __grid_constant__ Update update, const __grid_constant__ TensorTable<operands> table,
+                  const float* skip) {
+  if (skip != nullptr && *skip != 0) return;
   for_each_chunk(table, [&](int tensor, std::int64_t first, std::int64_t count, int) {
     update_chunk<T>(update, table, tensor, first, count, std::make_integer_sequence<int, operands - 2>());
   });
@@ -55,7 +57,7 @@ void run(DeviceContext& device, const char* operation, const TensorLists<operand
   lists.for_each_table([&](const TensorTable<operands>& table, DType dtype) {
     visit_wide(device, operation, dtype, [&]<class T>() {
       launch(device, update_kernel<T, Update<T>, operands>, grid_of_blocks(device, table.chunks()), block_threads, 0,
-             Update<T>(step), table);
+             Update<T>(step), table, step.skip);
     });
   });
 }
