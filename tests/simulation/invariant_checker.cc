@@ -67,7 +67,9 @@ void InvariantChecker::superseded(int number, const std::string& id, int earlier
   ++counts_.superseded;
   require(later_attempt > earlier_attempt, "attempt {} of node {} replaces its attempt {}", later_attempt, id,
           earlier_attempt);
-  jobs_.at(static_cast<std::size_t>(number)).session_ended[id] = time_.now();
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  job.stayed.erase(id);  // it has no workers any more
+  job.session_ended[id] = time_.now();
 }
 
 void InvariantChecker::ready_received(int number, const std::string& id, std::int64_t generation) {
@@ -85,9 +87,11 @@ void InvariantChecker::reported_failure(int number) {
   ++jobs_.at(static_cast<std::size_t>(number)).failures;
 }
 
+// Requests that were under way are still answered.
 void InvariantChecker::message_sent(int number, const MembershipMessage& message) {
-  require(!jobs_.at(static_cast<std::size_t>(number)).result || std::holds_alternative<JoinRefused>(message.what),
-          "a message follows the job result");
+  const bool answers =
+      std::holds_alternative<JoinRefused>(message.what) || std::holds_alternative<LeaveAnswered>(message.what);
+  require(!jobs_.at(static_cast<std::size_t>(number)).result || answers, "a message follows the job result");
   std::visit([&](const auto& what) { on(number, message.to, what); }, message.what);
 }
 
@@ -188,6 +192,8 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
     if (what.joins(member.group_rank)) {
       facts.started.erase(member.node_id);
       facts.succeeded.erase(member.node_id);
+      facts.joining.insert(member.node_id);
+      facts.gained = true;
       continue;
     }
     require(facts.members.contains(member.node_id), "node {} stays in a round that it was not in", member.node_id);
@@ -280,8 +286,8 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
   const Job& job = jobs_.at(static_cast<std::size_t>(number));
   require(static_cast<int>(to.size()) <= job.policy.spares, "{} of {} spares stand by", to.size(), job.policy.spares);
   for (const auto& id : to)
-    require(!job.rounds.at(what.generation).members.contains(id), "node {} of generation {} is to stand by", id,
-            what.generation);
+    require(!job.rounds.at(what.generation).members.contains(id) || !job.stayed.contains(id),
+            "node {} of generation {} is to stand by", id, what.generation);
 }
 
 void InvariantChecker::on(int number, const std::vector<std::string>& to, const RecoveryAsked& what) {
@@ -364,10 +370,13 @@ void InvariantChecker::workers_started(const AgentFacts& agent, int number, cons
     require(!ids.contains(agent.id), "node {} starts generation {} while it runs generation {}", agent.id,
             round.generation, running.second);
     if (running >= std::pair(number, round.generation)) continue;
+    // A newcomer may still stop its earlier workers while the others run.
     for (const auto& id : ids)
-      require(!facts.members.contains(id), "generation {} runs on node {} while its member {} runs generation {}",
-              round.generation, agent.id, id, running.second);
+      require(!facts.members.contains(id) || facts.joining.contains(id),
+              "generation {} runs on node {} while its member {} runs generation {}", round.generation, agent.id, id,
+              running.second);
   }
+  facts.joining.erase(agent.id);
   running_[{number, round.generation}].insert(agent.id);
 }
 
@@ -430,7 +439,11 @@ void InvariantChecker::read(const std::string& value, int number, std::int64_t g
           "a worker of job {}, generation {} reads the key of rank {} and gets {}", number, generation, rank, value);
 }
 
-void InvariantChecker::counted(std::int64_t sum, int world_size) {
+// A worker that has not learnt of newcomers expects fewer.
+void InvariantChecker::counted(int number, std::int64_t generation, std::int64_t sum, int world_size) const {
+  for (auto job = static_cast<std::size_t>(number); job < jobs_.size(); ++job)
+    if (const auto round = jobs_[job].rounds.find(generation); round != jobs_[job].rounds.end() && round->second.gained)
+      return;
   require(sum <= world_size, "{} of {} workers have counted themselves", sum, world_size);
 }
 

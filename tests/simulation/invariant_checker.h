@@ -98,13 +98,16 @@ class InvariantChecker {
   void agent_ended(const AgentFacts& agent, int job, bool by_job_result);
   // A worker of this generation has read the key of rank, whose value is to be "job/generation/rank".
   void read(const std::string& value, int job, std::int64_t generation, int rank);
-  void counted(std::int64_t sum, int world_size);
+  // The workers of this generation that have counted themselves as done, of world_size.
+  void counted(int job, std::int64_t generation, std::int64_t sum, int world_size) const;
 
  private:
   struct RoundFacts {
     Round round;
     std::set<std::string> members;
     std::set<std::string> ready, succeeded, started;
+    std::set<std::string> joining;                          // newcomers that have not started their workers
+    bool gained = false;                                    // it has had newcomers
     std::map<std::uint64_t, WorkersReplaced> replacements;  // by the generation of the group that began
     std::map<std::uint64_t, Round> versions;                // likewise; 0: as it was proposed
   };

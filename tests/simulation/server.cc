@@ -24,9 +24,10 @@ ServerFrame to_frame(const What& what) {
 }
 
 const char* name_of(const MembershipMessage::What& what) {
-  static constexpr const char* names[] = {"REFUSED", "DROPPED",     "WAITING",  "PROPOSED",     "STARTED",
-                                          "CHANGED", "CAN_RECOVER", "REPLACED", "NOT_REPLACED", "MAY_LEAVE",
-                                          "ENDED",   "RECOVERABLE", "RESUMED"};
+  static constexpr const char* names[] = {"REFUSED",   "DROPPED", "WAITING",     "PROPOSED", "STARTED",
+                                          "CHANGED",   "STANDBY", "CAN_RECOVER", "REPLACED", "NOT_REPLACED",
+                                          "MAY_LEAVE", "ENDED",   "RECOVERABLE", "RESUMED"};
+  static_assert(std::size(names) == std::variant_size_v<MembershipMessage::What>);
   return names[what.index()];
 }
 

@@ -161,7 +161,7 @@ bool Worker::advance() {
       return false;
     case Step::done:
       if (received_.size() < sizeof(std::int64_t) + 1) return false;
-      if (!newcomers_) simulation_.checker.counted(get_le<std::int64_t>(received_), world_size_);
+      if (!newcomers_) simulation_.checker.counted(job_, generation_, get_le<std::int64_t>(received_), world_size_);
       finish(0);
       return false;
   }
