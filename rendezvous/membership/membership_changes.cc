@@ -38,7 +38,10 @@ bool MembershipState::is_state_kept_without(const std::string& id) const {
 // far as the minimum asks for, and then as far as there is room: the workers of the others wait for the former alone.
 // REQUIRES: can_change_members(), before
 bool MembershipState::lose_members(const std::string& why, Departure departure) {
-  if (store_host().empty() || !has_min_nodes() || !is_state_kept_without("")) return false;
+  const auto host = store_host();
+  // Where ranks are fixed, group rank 0 stays at its node, whose new workers' store knows nothing.
+  const bool loses_store = host.empty() || (policy_.fixed_ranks && host != round_.members.front().node_id);
+  if (loses_store || !has_min_nodes() || !is_state_kept_without("")) return false;
   change_members(static_cast<std::size_t>(std::max(member_count(), policy_.min_nodes)), why, departure);
   gain_members("a spare node takes part");
   return true;

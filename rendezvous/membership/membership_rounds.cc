@@ -76,18 +76,17 @@ void MembershipState::propose(Time now, const std::string& why) {
   post(std::move(to), RoundProposed{round_, why});
 }
 
-// Selects at most so many nodes: members of the last round, then spares that stand by, then members of earlier rounds,
-// as far as this server or the nodes know, then in order of arrival. The first of several nodes that had a rank keeps
-// it.
+// Selects at most so many nodes: members of the round, then spares that stand by for it, then members of later before
+// those of earlier rounds, as far as this server or the nodes know, then in order of arrival. The first of several
+// nodes that had a rank keeps it.
 std::vector<std::string> MembershipState::select_members(std::size_t most) const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    const Node& x = a->second;
-    const Node& y = b->second;
-    return std::make_tuple(!x.member, !x.stands_by, -x.rank_of, x.arrival) <
-           std::make_tuple(!y.member, !y.stands_by, -y.rank_of, y.arrival);
-  });
+  const auto place = [has_round = phase_ != Phase::forming](const Node& node) {
+    return std::make_tuple(!node.member, !(has_round && node.stands_by), -node.rank_of, node.arrival);
+  };
+  std::sort(order.begin(), order.end(),
+            [&](const auto* a, const auto* b) { return place(a->second) < place(b->second); });
   order.resize(std::min(order.size(), most));
   std::vector<std::string> ids;
   for (const auto* entry : order) ids.push_back(entry->first);

@@ -101,10 +101,7 @@ bool Process::deposed() {
 void Process::serve() {
   const Time now = job_.time.now();
   if (deposed()) return;
-  if (const auto confirmed = lease->take_confirmed()) {
-    job_.confirmed(*this, *confirmed);
-    succession.confirm(*confirmed);
-  }
+  tell_confirmed();
   if (lease->may_decide(now)) {
     if (!std::exchange(decided_, true)) job_.began(*this);
     if (!gathers()) decide_on_nodes();
@@ -117,6 +114,13 @@ void Process::serve() {
       job_.probe(id, node);
       job_.send(id, node, Elected{lease->server(), lease->may_decide(now)});
     }
+}
+
+void Process::tell_confirmed() {
+  const auto confirmed = lease->take_confirmed();
+  if (!confirmed) return;
+  job_.confirmed(*this, *confirmed);
+  succession.confirm(*confirmed);
 }
 
 // Returns whether the server waits for nodes still.
@@ -152,6 +156,7 @@ void Process::decide_on_nodes() {
   succession.adopt(*round_, lease->electorate().confirmed());
   job_.note(id, "decides on set {}.{}: {}", version.term, version.number, fmt::join(nodes, " "));
   job_.decided(*this);
+  tell_confirmed();
   for (const auto& [node, heard] : sessions_) send_beat(node);
 }
 
@@ -176,10 +181,14 @@ void Process::on(const std::string& from, const Seen& seen) {
   if (!lease || deposed() || seen.term != lease->server().term || !sessions_.contains(from)) return;
   sessions_[from] = job_.time.now();
   lease->acknowledged(job_.time.now(), from, seen.sent, seen.known);
+  tell_confirmed();
 }
 
 void Process::on(const std::string& from, const Probed&) {
-  if (lease) lease->ended(job_.time.now(), from);
+  if (lease) {
+    lease->ended(job_.time.now(), from);
+    tell_confirmed();
+  }
   if (gathering_) gathering_->ended(from);
   act(succession.server_ended(job_.time.now(), from));
 }

@@ -76,6 +76,7 @@ class Process {
   void serve_afresh();
   bool deposed();
   bool gathers();
+  void tell_confirmed();
   void decide_on_nodes();
   void send_beat(const std::string& to);
 

@@ -36,10 +36,12 @@ using AgentFactsPtr = std::shared_ptr<AgentFacts>;
 // violated:
 //   1. the ranks of a round are unique and dense, and a node that stays keeps its group rank
 //   2. no node runs in two rounds: a node starts workers only if it has none, and no other member of the round has
-//      workers of an earlier one; a round starts when each of its members has sent READY for this round
+//      workers of an earlier one, but newcomers to a round that runs, which stop them; a round starts when each of its
+//      members has sent READY for this round
 //   3. every agent that is alive and reachable learns of each round, its start and the job result
 //   4. no more restarts than the budget, none without a failure, no job result for a failure while restarts are left
-//   5. no message follows a job result, and every agent exits with its exit code (the time bound: SimulatedJob)
+//   5. no message but an answer follows a job result, and every agent exits with its exit code (the time bound:
+//   SimulatedJob)
 //   6. no worker reads a key of another generation
 //   7. a node's session is never replaced by an earlier one
 //   8. failed workers are replaced once each and by their node; all nodes of a round count the same generations of its

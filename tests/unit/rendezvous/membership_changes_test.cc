@@ -239,6 +239,23 @@ TEST_CASE("a node that opens a new session joins the round again, which has gone
   CHECK(job.changed.at("a").joins(2));
 }
 
+TEST_CASE("where ranks are fixed, a new session of the workers' store's node leads to another round") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3, .fixed_ranks = true});
+  job.join("a", 0);
+  job.join("b", 1);
+  job.ready_all();
+  job.say_recoverable("a", true);
+  job.join("b", 1);
+  CHECK(job.proposals == 1);
+  CHECK(nodes_of(job.changed.at("a").round) == Names{"a", "b"});
+  CHECK(job.changed.at("b").joins(1));
+  job.changed.clear();
+  job.join("a", 0);
+  CHECK(job.changed.empty());
+  CHECK(job.proposals == 2);
+  CHECK(job.ranks() == std::map<std::string, int>{{"a", 0}, {"b", 1}});
+}
+
 TEST_CASE("a node that asks leaves, and learns whether the round goes on") {
   auto job = able_job({"a", "b", "c"});
   CHECK(job.ask_to_leave("b").empty());

@@ -113,6 +113,26 @@ TEST_CASE("a spare that stands by takes the place of a lost node before one that
   CHECK(job.standby_asked == Names{"c", "d", "e"});
 }
 
+TEST_CASE("a node keeps its rank where a spare that stood by had it before, once their round is over") {
+  Job job({.min_nodes = 3, .max_nodes = 3, .spares = 1, .last_call = 1s});
+  for (const auto* host : {"a", "b", "c"}) job.join(host);
+  job.ready_all();
+  job.say_recoverable("a", true);
+  job.join("d");
+  job.lose("c");
+  CHECK(nodes_of(job.changed.at("a").round) == Names{"a", "b", "d"});
+  job.join("c");
+  for (const auto* host : {"a", "b", "d"}) job.want_standby(host);
+  job.stand_by("c", true);
+  REQUIRE(status_of(job, "c").warm);
+  job.success("a");
+  job.lose("a");
+  job.leave("b");
+  REQUIRE(job.membership().forming());
+  job.join("e");
+  CHECK(job.ranks().at("d") == 2);
+}
+
 TEST_CASE("a fixed number of nodes waits for another one if its last spare is used") {
   auto job = job_with(1);
   job.lose("b");
