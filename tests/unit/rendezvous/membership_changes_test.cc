@@ -240,7 +240,7 @@ TEST_CASE("a node that opens a new session joins the round again, which has gone
 }
 
 TEST_CASE("where ranks are fixed, a new session of the workers' store's node leads to another round") {
-  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3, .fixed_ranks = true});
+  Job job({.min_nodes = 2, .max_nodes = 2, .fixed_ranks = true, .max_restarts = 3});
   job.join("a", 0);
   job.join("b", 1);
   job.ready_all();
