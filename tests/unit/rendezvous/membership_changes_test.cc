@@ -240,20 +240,23 @@ TEST_CASE("a node that opens a new session joins the round again, which has gone
 }
 
 TEST_CASE("where ranks are fixed, a new session of the workers' store's node leads to another round") {
-  Job job({.min_nodes = 2, .max_nodes = 2, .fixed_ranks = true, .max_restarts = 3});
-  job.join("a", 0);
-  job.join("b", 1);
-  job.ready_all();
-  job.say_recoverable("a", true);
-  job.join("b", 1);
-  CHECK(job.proposals == 1);
-  CHECK(nodes_of(job.changed.at("a").round) == Names{"a", "b"});
-  CHECK(job.changed.at("b").joins(1));
-  job.changed.clear();
-  job.join("a", 0);
-  CHECK(job.changed.empty());
-  CHECK(job.proposals == 2);
-  CHECK(job.ranks() == std::map<std::string, int>{{"a", 0}, {"b", 1}});
+  const auto with_new_session = [](const std::string& node, int rank) {
+    Job job({.min_nodes = 2, .max_nodes = 2, .fixed_ranks = true, .max_restarts = 3});
+    job.join("a", 0);
+    job.join("b", 1);
+    job.ready_all();
+    job.say_recoverable("a", true);
+    job.join(node, rank);
+    return job;
+  };
+  const auto other = with_new_session("b", 1);
+  CHECK(other.proposals == 1);
+  CHECK(nodes_of(other.changed.at("a").round) == Names{"a", "b"});
+  CHECK(other.changed.at("b").joins(1));
+  const auto first = with_new_session("a", 0);
+  CHECK(first.changed.empty());
+  CHECK(first.proposals == 2);
+  CHECK(first.ranks() == std::map<std::string, int>{{"a", 0}, {"b", 1}});
 }
 
 TEST_CASE("a node that asks leaves, and learns whether the round goes on") {
