@@ -23,7 +23,7 @@ void Succession::adopt(NodeSet next, ElectorateVersion confirmed) {
 
 void Succession::session_began(const std::optional<ServerName>& server) {
   if (phase_ == Phase::serving) return;
-  const bool replaced = server && server_ && server->term == server_->term && server->node != server_->node;
+  const bool replaced = server && server_ && server->term == server_->term && *server != *server_;
   if (!server || server->term < term_ || replaced) {  // another job, as far as elections are concerned
     electorate_ = {};
     voted_for_.clear();

@@ -346,6 +346,24 @@ TEST_CASE("a node that follows another server of the same term forgets the nodes
   CHECK(b.electorate().newest().nodes.empty());
 }
 
+// Where the server of term 0 was lost with its quorum, one that knows nothing begins at the endpoint, and is elected in
+// the same terms once more.
+TEST_CASE("a node that follows the same server in the same term after other sets forgets the nodes of the first") {
+  Succession b({.self = "b"});
+  const auto follow = [&](std::uint64_t inherited) {
+    b.session_began(ServerName{.node = "a", .term = 1, .inherited = {.term = 0, .number = inherited}});
+  };
+  follow(5);
+  b.adopt({.version = {1, 10}, .nodes = {"a", "b", "c"}}, {});
+  b.session_lost(start, start);
+  follow(5);
+  CHECK(b.electorate().newest().version == ElectorateVersion{1, 10});
+  b.session_lost(start, start);
+  follow(2);
+  b.adopt({.version = {1, 3}, .nodes = {"a", "b"}}, {});
+  CHECK(b.electorate().newest().version == ElectorateVersion{1, 3});
+}
+
 TEST_CASE("a server that is not elected by others of the job is looked for at the endpoint") {
   Succession alone({.self = "b"});
   alone.session_began(ServerName{.node = "", .inherited = {}});
