@@ -53,6 +53,18 @@ class CallsBehindCollective {
   std::atomic<bool> ended_ = false;
 };
 
+// Runs the job. From the hook `begin` on the watched rank's calls are recorded; the other one waits there until they
+// are.
+std::vector<CudaJob::End> run_watched(CudaJob& job, CallsBehindCollective& calls, int watched,
+                                      CudaJob::Hooks::Hook CudaJob::Hooks::*begin) {
+  CudaJob::Hooks hooks;
+  hooks.*begin = [&](int rank, ProcessGroup&) { rank == watched ? calls.begin() : calls.await_end(); };
+  hooks.before_leaving = [&](int rank, ProcessGroup&) {
+    if (rank == watched) calls.end();
+  };
+  return job.run(hooks);
+}
+
 }  // namespace
 
 TEST_CASE("a rank queues the forward pass behind the buffers of another rank without waiting for them") {
@@ -62,15 +74,7 @@ TEST_CASE("a rank queues the forward pass behind the buffers of another rank wit
       "test_samples = 4\nworkers = 0\n[train]\nbatch_size = 2\n[optim]\nname = adam\n");
   CallsBehindCollective calls;
   // The sender begins its step once the receiver has queued its forward pass, or waits.
-  const auto ends = job.run({.before_step =
-                                 [&](int rank, ProcessGroup&) {
-                                   if (rank == receiver) calls.begin();
-                                   if (rank != receiver) calls.await_end();
-                                 },
-                             .before_leaving =
-                                 [&](int rank, ProcessGroup&) {
-                                   if (rank == receiver) calls.end();
-                                 }});
+  const auto ends = run_watched(job, calls, receiver, &CudaJob::Hooks::before_step);
   REQUIRE(ends[receiver].failure == "");
   CHECK(ends[receiver].state == job.after());
   CHECK(calls.orders() == 1);
@@ -92,16 +96,8 @@ TEST_CASE("a rank queues an update behind the gradients of all ranks, and waits 
           settings,
       2);
   CallsBehindCollective calls;
-  // The second rank begins the last step, whose loss is not read, once the first one has queued its update, or waits.
-  const auto ends = job.run({.before_last =
-                                 [&](int rank, ProcessGroup&) {
-                                   if (rank == first) calls.begin();
-                                   if (rank != first) calls.await_end();
-                                 },
-                             .before_leaving =
-                                 [&](int rank, ProcessGroup&) {
-                                   if (rank == first) calls.end();
-                                 }});
+  // The other rank begins the last step, whose loss is not read, once this one has queued its update, or waits.
+  const auto ends = run_watched(job, calls, first, &CudaJob::Hooks::before_last);
   REQUIRE(ends[first].failure == "");
   CHECK(ends[first].state == job.after());
   CHECK(calls.orders() == (waits ? 0 : 1));
