@@ -24,8 +24,9 @@
 //   reported by a later call.
 namespace ddprun::cuda {
 
-// Changes with every change of this file. The worker refuses a module with another number.
-inline constexpr std::uint32_t interface_version = 1;
+// Changes with every change of this file and of the structures in geometry.h that its functions take. The worker
+// refuses a module with another number.
+inline constexpr std::uint32_t interface_version = 2;
 
 // A device's context: streams, library handles, its allocator. Made by open(), never destroyed.
 struct DeviceContext;
