@@ -61,7 +61,7 @@ class DeviceValues {
   DeviceValues(const DeviceValues&) = delete;
   DeviceValues& operator=(const DeviceValues&) = delete;
 
-  Span span() { return {data_, count_, DType::float32, device_}; }
+  Span span() const { return {data_, count_, DType::float32, device_}; }
   void expect_all(float value, const char* what) const {
     expect(std::all_of(data_, data_ + count_, [=](float each) { return each == value; }), what);
   }
@@ -180,15 +180,32 @@ TEST_CASE("an operation begins after the stream that the call names") {
 }
 
 TEST_CASE("an asynchronous error of NCCL breaks the group and is its cause") {
-  DeviceValues memory[] = {{10, 1}, {10, 1}};  // outlives the groups: after a failure a device may still write to it
   auto groups = contract::make_groups(make_one, 2, contract::test_timeout);
   fake_nccl::break_communicators();
-  run_ranks(groups, [&](ProcessGroup& group) {
-    auto& values = memory[group.rank()];
+  run_ranks(groups, [](ProcessGroup& group) {
+    const DeviceValues values(10, 1);
     const auto error = error_of([&] { group.allreduce(values.span())->wait(); });
     expect(error.code() == Errc::connection_lost, error.what());
     expect(std::string(error.what()).find("a remote rank is gone") != std::string::npos, error.what());
   });
+}
+
+// No operation finishes, since rank 1 calls none.
+TEST_CASE("the device no longer uses the memory of an operation once its error is reported") {
+  auto groups = contract::make_groups(make_one, 2, std::chrono::hours(1));
+  const auto message = [](ProcessGroup& group, const DeviceValues& values) {
+    return group.rank() == 0 ? group.send(values.span(), 1, 0) : group.recv(values.span(), 0, 0);
+  };
+  run_ranks(groups, [&](ProcessGroup& group) {
+    const DeviceValues values(10, 1);
+    message(group, values)->wait();
+  });
+  fake_nccl::break_communicators();
+  const DeviceValues values(10, 1);
+  auto& group = *groups[0];
+  const auto work = GENERATE(true, false) ? group.allreduce(values.span()) : message(group, values);
+  CHECK_THROWS_AS(work->wait(), Error);
+  CHECK_FALSE(fake_nccl::device_uses(values.span().data));
 }
 
 namespace {

@@ -75,14 +75,23 @@ bool Clique::complete() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.joined; });
 }
 
-void Clique::issue(int rank) {
+void Clique::issue(int rank, const std::vector<Call>& calls) {
   const std::lock_guard lock(mutex_);
-  ++ranks_[static_cast<std::size_t>(rank)].issued;
+  ranks_[static_cast<std::size_t>(rank)].issued.push_back(calls);
 }
 
 bool Clique::idle(int rank) const {
   const std::lock_guard lock(mutex_);
-  return ranks_[static_cast<std::size_t>(rank)].issued == 0;
+  return ranks_[static_cast<std::size_t>(rank)].issued.empty();
+}
+
+bool Clique::uses(const void* memory) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& rank : ranks_)
+    for (const auto& calls : rank.issued)
+      for (const auto& call : calls)
+        if (call.input == memory || call.output == memory) return true;
+  return false;
 }
 
 void Clique::execute(int rank, const std::vector<Call>& calls) {
@@ -97,14 +106,14 @@ void Clique::execute(int rank, const std::vector<Call>& calls) {
   };
   changed_.wait(lock, [&] { return self.aborted > 0 || all_done(); });
   if (self.aborted > 0) --self.aborted;
-  --self.issued;
+  self.issued.pop_front();
   changed_.notify_all();
 }
 
 void Clique::abort(int rank) {
   std::unique_lock lock(mutex_);
   auto& self = ranks_[static_cast<std::size_t>(rank)];
-  self.aborted = self.issued;
+  self.aborted = self.issued.size();
   withdraw(rank);
   changed_.notify_all();
 }

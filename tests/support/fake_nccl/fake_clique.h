@@ -36,11 +36,12 @@ class Clique {
   bool complete() const;
   bool shares_a_device() const;
 
-  // The rank is busy from issue() until execute() returns, which it does once all calls are done or the rank is
-  // aborted.
-  void issue(int rank);
+  // The rank is busy, and uses the memory of the calls, from issue() until execute() returns, which it does once all
+  // calls are done or the rank is aborted.
+  void issue(int rank, const std::vector<Call>& calls);
   void execute(int rank, const std::vector<Call>& calls);
   bool idle(int rank) const;
+  bool uses(const void* memory) const;
   // Cancels the calls that the rank has issued.
   void abort(int rank);
 
@@ -56,8 +57,8 @@ class Clique {
   struct Rank {
     bool joined = false;
     int device = 0;
-    int issued = 0;
-    int aborted = 0;  // number of issued ones that are cancelled
+    std::deque<std::vector<Call>> issued;
+    std::size_t aborted = 0;  // number of issued ones that are cancelled
     std::uint64_t next = 0;
   };
   using CollectiveCalls = std::vector<PostedCall>;  // by rank

@@ -50,6 +50,10 @@ class Library {
     const std::lock_guard lock(mutex_);
     return "id " + std::to_string(ids_++);
   }
+  bool uses(const void* data) const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(cliques_, [=](const auto& each) { return each.second->uses(data); });
+  }
   std::shared_ptr<Clique> clique(const std::string& id, int size) {
     const std::lock_guard lock(mutex_);
     auto& clique = cliques_[id];
@@ -183,7 +187,7 @@ ncclResult_t launch() {
     for (auto each = group.issued.begin(); each != others; ++each) calls.push_back(each->call);
     group.issued.erase(group.issued.begin(), others);
     comm->polled = false;
-    comm->clique->issue(comm->rank);
+    comm->clique->issue(comm->rank, calls);
     stream->run([clique = comm->clique, rank = comm->rank, calls] { clique->execute(rank, calls); });
   }
   return ncclInProgress;
@@ -234,6 +238,9 @@ void break_communicators() {
 }
 CreatedCommunicators created_communicators() {
   return library().created();
+}
+bool device_uses(const void* data) {
+  return library().uses(data);
 }
 int registrations() {
   return library().registrations;

@@ -55,6 +55,8 @@ struct CreatedCommunicators {
   int most_ids = 1;         // the most of one communicator
 };
 CreatedCommunicators created_communicators();
+// Returns whether an operation in progress of a communicator that was not shrunk reads or writes the memory.
+bool device_uses(const void* data);
 // Returns how many pieces of memory are registered with communicators.
 int registrations();
 // Returns how many pieces of page-locked memory of the host exist.

@@ -117,6 +117,33 @@ TEST_CASE("a collective queued behind a started one that fails is not executed")
 
 namespace {
 
+// Starts every collective, and finishes none.
+class UnfinishedTransport : public RecordingTransport {
+ public:
+  bool start(const Collective&) override { return true; }
+  void interrupt() noexcept override { ended_before = work->done(); }
+
+  WorkPtr work;
+  bool ended_before = false;  // the work had ended when the interruption began
+};
+
+}  // namespace
+
+TEST_CASE("a started collective ends once the transport is interrupted, as its memory is in use until then") {
+  const auto transport = std::make_shared<UnfinishedTransport>();
+  const auto store = std::make_shared<MemoryStore>();
+  const auto group = make_transport_group(
+      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"unfinished"});
+  transport->work = group->barrier();
+  group->abort("the test says so");
+  CHECK_FALSE(transport->ended_before);
+  CHECK(transport->work->done());
+  CHECK_THROWS_WITH(transport->work->wait(), Catch::Contains("the test says so"));
+}
+
+namespace {
+
 // A transport whose ranks meet when the test allows it.
 class MeetingTransport : public RecordingTransport {
  public:

@@ -226,7 +226,7 @@ bool CallerRunsExecutor::test_oldest(const Deadline& deadline) {
   {
     const std::lock_guard lock(mutex_);
     testing_oldest_ = false;
-    if (!finished && !error) error = health_.cause();  // cancel() skipped this one
+    if (!finished && !error && cancelled_) error = health_.cause();  // cancel() skipped this one
     if (!finished && !error) return false;
     ended = std::move(started_.front());
     started_.pop_front();
@@ -309,6 +309,7 @@ void CallerRunsExecutor::cancel(const Error& cause) {
   std::deque<PendingPtr> cancelled;
   {
     const std::lock_guard lock(mutex_);
+    cancelled_ = true;
     // The thread in test_oldest() fails the oldest itself: the memory is in use until test() returns.
     while (started_.size() > (testing_oldest_ ? 1 : 0)) {
       cancelled.push_front(std::move(started_.back()));

@@ -60,6 +60,7 @@ class CallerRunsExecutor final : public Executor {
   std::mutex mutex_;                // guards the members below, and the order of submissions
   std::deque<PendingPtr> started_;  // nothing is queued before them
   bool testing_oldest_ = false;     // the holder of the progress lock is in the oldest's test()
+  bool cancelled_ = false;          // the transport is interrupted: it no longer uses the memory of started ones
 
   std::atomic<int> started_count_ = 0;  // size of started_, readable without mutex_
   const std::shared_ptr<ProgressToken> token_;

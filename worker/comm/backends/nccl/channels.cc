@@ -91,7 +91,7 @@ class Channels::Channel {
   }
 
   void finish(Deadline deadline) noexcept { communicator_.finish(deadline); }
-  void stop() noexcept { communicator_.stop(); }
+  void stop() noexcept { communicator_.stop(has_resources_ ? &resources_->stream : nullptr); }
 
  private:
   std::unique_ptr<Event> begin(std::uint64_t number, Span memory, Deadline deadline) {
@@ -155,6 +155,7 @@ class Channels::Channel {
   void connect(Deadline deadline) {
     const BlockedSignals blocked;  // NCCL starts threads
     resources_.emplace(state_.device);
+    has_resources_ = true;
     const auto key = fmt::format("{}channel/{}-{}-{}", state_.prefix, name_.sender, name_.receiver, name_.tag);
     ncclUniqueId id;
     if (sending()) {
@@ -192,15 +193,25 @@ class Channels::Channel {
   std::condition_variable changed_;
   std::uint64_t begun_ = 0;
   std::optional<ChannelResources> resources_;
-  Communicator communicator_;  // last: aborted before its stream is destroyed
+  std::atomic<bool> has_resources_ = false;  // for threads without the mutex
+  Communicator communicator_;                // last: aborted before its stream is destroyed
 };
 
 class Channels::ChannelTransfer : public Transfer {
  public:
   ChannelTransfer(Channel& channel, Span memory, int source)
       : channel_(channel), number_(channel.take_number()), memory_(memory), source_(source) {}
+  // The memory of a transfer that has failed is its caller's from then on.
+  ~ChannelTransfer() override {
+    if (!done_) channel_.stop();
+  }
+  ChannelTransfer(const ChannelTransfer&) = delete;
+  ChannelTransfer& operator=(const ChannelTransfer&) = delete;
 
-  void wait(milliseconds timeout) override { channel_.execute(number_, memory_, Deadline::in(timeout)); }
+  void wait(milliseconds timeout) override {
+    channel_.execute(number_, memory_, Deadline::in(timeout));
+    done_ = true;
+  }
   int source() const override { return source_; }
 
  private:
@@ -208,6 +219,7 @@ class Channels::ChannelTransfer : public Transfer {
   const std::uint64_t number_;
   const Span memory_;
   const int source_;
+  bool done_ = false;
 };
 
 Channels::Channels(int rank, bool checked, const std::atomic<bool>& interrupted)

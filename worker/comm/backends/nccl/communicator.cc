@@ -18,6 +18,7 @@ namespace ddprun::comm {
 namespace {
 
 constexpr std::chrono::seconds revoke_timeout(5);
+constexpr std::chrono::seconds idle_timeout(1);  // for what is cancelled to leave the device
 constexpr std::chrono::microseconds status_interval(50);
 
 NcclCall init(ncclComm_t* comm, std::vector<ncclUniqueId>& ids, int rank, int size, ncclConfig_t& config) {
@@ -107,16 +108,13 @@ void Communicator::issue(const std::function<NcclCall(ncclComm_t)>& calls, Deadl
   await_call(deadline);
 }
 
-bool Communicator::await(const Event& event, Deadline deadline) try {
+bool Communicator::await(const Event& event, Deadline deadline) {
   return poll(deadline, [&] {
     const bool reached = event.reached();
     const std::lock_guard lock(mutex_);
     call_completed();  // throws asynchronous errors, which can be the reason why the event is reached
     return reached;
   });
-} catch (...) {
-  if (interrupted_) stop();
-  throw;
 }
 
 // Without a registration NCCL copies through buffers of its own.
@@ -145,13 +143,18 @@ void Communicator::finish(Deadline deadline) noexcept try {
   log::debug("finalizing a communicator: {}", error.what());
 }
 
-void Communicator::stop() noexcept try {
+void Communicator::stop(const Stream* stream) noexcept try {
+  cancel_operations();
+  if (stream) stream->await_idle(Deadline::in(idle_timeout));
+} catch (const std::exception& error) {
+  log::debug("aborting a communicator: {}", error.what());
+}
+
+void Communicator::cancel_operations() {
   const std::lock_guard lock(mutex_);
   if (!comm_ || std::exchange(stopped_, true) || revoke()) return;
   registered_.clear();
   api().ncclCommAbort(std::exchange(comm_, nullptr));
-} catch (const std::exception& error) {
-  log::debug("aborting a communicator: {}", error.what());
 }
 
 // Returns whether the device has cancelled all operations, so that the communicator can still be shrunk.

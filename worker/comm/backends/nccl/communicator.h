@@ -51,12 +51,14 @@ class Communicator {
   void remove_memory(void* memory) noexcept;
   // Aborts it; the destructor does so, too.
   void close() noexcept;
-  // Cancels the operations in progress. REQUIRES: interrupted is set. Where NCCL can revoke the communicator, it can
-  // still be shrunk; else it is aborted.
-  void stop() noexcept;
+  // Cancels the operations in progress and waits, for a second at most, until their stream is idle: the device no
+  // longer uses their memory then. Where NCCL can revoke the communicator, it can still be shrunk; else it is aborted.
+  // stream: null before there is one. REQUIRES: interrupted is set, or one of its operations has failed.
+  void stop(const Stream* stream) noexcept;
 
  private:
   ncclComm_t usable() const;
+  void cancel_operations();
   bool revoke();
   bool call_completed() const;
   void await_call(Deadline deadline) const;

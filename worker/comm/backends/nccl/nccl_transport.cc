@@ -222,19 +222,16 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     channels_.finish(deadline);
   }
 
+  // The memory of a collective that has failed is its caller's from then on.
   template <class Operation>
   void stop_on_failure(Operation operation) try {
     operation();
   } catch (const std::exception&) {
-    if (interrupted_) stop_device();
+    stop_device();
     throw;
   }
 
-  // Cancels all work of the device, which then no longer uses the caller's memory.
-  void stop_device() noexcept {
-    communicator_->stop();
-    if (connected_) on_device_->stream.await_idle(Deadline::in(linger_bound));
-  }
+  void stop_device() noexcept { communicator_->stop(connected_ ? &on_device_->stream : nullptr); }
 
   // The transport of the previous group, if any; it is destroyed once this one has connected.
   std::shared_ptr<NcclTransport> take_parent() const {
