@@ -39,8 +39,10 @@ TEST_CASE("the limit of uninterruptible sleep also comes from torchrun's variabl
 
 TEST_CASE("without a limit a worker in uninterruptible sleep is left alone") {
   const Marker marker;
-  Child child(command(two_workers(), one_sleeps), marker.variables());
-  child.wait_until([&] { return marker.processes('D') == 1; }, "the sleep");
+  Child child(command(two_workers(), {"if-rank=1", "out=begun\\n", "sleep-in-kernel", "end-if", "pause"}),
+              marker.variables());
+  // Before it has begun, a process in state D may be one that reads its program from the disk.
+  child.wait_until([&] { return contains(child.out(), "begun") && marker.processes('D') == 1; }, "the sleep");
   child.signal(SIGTERM);
   CHECK(child.wait().code == 128 + SIGTERM);
   CHECK_FALSE(contains(child.err(), "uninterruptible"));
