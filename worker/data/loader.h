@@ -20,7 +20,7 @@ struct BatchList {
 
 struct LoaderOptions {
   std::int64_t batch_size = 64;                // used if no BatchList is given
-  int workers = 1;                             // threads that prepare batches ahead; if 0, next() prepares each itself
+  int workers = 1;                             // threads that prepare batches ahead
   int prefetch = 4;                            // the most batches that are ready or in the making
   std::int64_t epoch = 0;                      // that of the batches
   const Augmentation* augmentation = nullptr;  // applied to the inputs, unless null; must outlive the loader
@@ -34,7 +34,7 @@ struct LoaderOptions {
 //
 // Ownership: the dataset outlives the loader, which owns its threads; the destructor stops them and waits for them,
 //   also before the last batch.
-// Threads: one at a time. next() blocks until the batch is read.
+// Threads: one at a time. next() blocks until the batch is read, and reads it itself if no worker has begun to.
 // Errors: next() rethrows an exception of the dataset at the batch concerned and at every later call.
 class Loader {
  public:

@@ -1,11 +1,17 @@
 #include "worker/data/loader.h"
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <numeric>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/processes.h"
 
 using namespace ddprun;
 using namespace ddprun::data;
@@ -127,4 +133,84 @@ TEST_CASE("what a dataset throws comes out at its batch, and again") {
     CHECK_THROWS_WITH(loader.next(), "sample 25 is broken");
     CHECK_THROWS_WITH(loader.next(), "sample 25 is broken");
   }
+}
+
+namespace {
+
+// Notes which threads read, and how they are scheduled.
+class Watched : public Counting {
+ public:
+  using Counting::Counting;
+  void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override {
+    Counting::read(index, input, target);
+    if (std::this_thread::get_id() == owner_) {
+      ++own_reads;
+      return;
+    }
+    worker = ::gettid();
+    policy = ::sched_getscheduler(0);
+    policy.notify_all();
+  }
+
+  mutable std::atomic<int> own_reads = 0;  // by the thread that made this object
+  mutable std::atomic<pid_t> worker = 0;
+  mutable std::atomic<int> policy = -1;
+
+ private:
+  const std::thread::id owner_ = std::this_thread::get_id();
+};
+
+// Holds one thread while it waits for something, as a busy machine does that gives it no processor.
+class HeldThread {
+ public:
+  explicit HeldThread(pid_t thread) {
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      held = true;
+      held.notify_all();
+      held.wait(true);
+    };
+    ::sigaction(SIGUSR1, &action, &before_);
+    while (state_of(thread) != 'S') std::this_thread::yield();
+    ::syscall(SYS_tgkill, ::getpid(), thread, SIGUSR1);
+    held.wait(false);
+  }
+  ~HeldThread() {
+    held = false;
+    held.notify_all();
+    ::sigaction(SIGUSR1, &before_, nullptr);
+  }
+  HeldThread(const HeldThread&) = delete;
+  HeldThread& operator=(const HeldThread&) = delete;
+
+ private:
+  static char state_of(pid_t thread) {
+    const auto text = testing::proc_text(std::to_string(thread), "stat");
+    return text.at(text.rfind(')') + 2);
+  }
+
+  static inline std::atomic<bool> held = false;
+  struct sigaction before_ {};
+};
+
+}  // namespace
+
+TEST_CASE("a worker that is woken does not take the processor from the thread that wakes it") {
+  const Watched set(10);
+  const Loader loader(set, some_order(10), {.batch_size = 1, .workers = 1});
+  set.policy.wait(-1);
+  CHECK(set.policy == SCHED_BATCH);
+}
+
+TEST_CASE("the next batch does not wait for a worker that has no processor") {
+  const Watched set(3);
+  Loader loader(set, some_order(3), {.batch_size = 1, .workers = 1, .prefetch = 1});
+  set.policy.wait(-1);
+  std::size_t batches = 0;
+  {
+    const HeldThread held(set.worker);
+    batches = labels_of(loader).size();
+  }
+  CHECK(batches == 3);
+  CHECK(set.own_reads == 2);
 }
