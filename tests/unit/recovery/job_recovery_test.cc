@@ -102,6 +102,7 @@ TEST_CASE("an abort after a recovery concerns the group that has formed since") 
     if (rank == 1) recovery.on_applied(7);
     const auto resumed =
         recovery.recover("a peer was lost", [](ProcessGroup&, const Catchup& catchup, bool) { return catchup.step; });
+    resumed->group.barrier({.blocking = true});  // both have recovered
     if (rank == 1) recovery.abort("the device has failed");
     try {
       resumed->group.barrier({.blocking = true});
