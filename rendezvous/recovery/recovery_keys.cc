@@ -38,6 +38,14 @@ std::string RecoveryKeys::over() const {
   return key(round, "over");
 }
 
+std::string RecoveryKeys::state_offer(std::uint64_t joined_in) const {
+  return key(round, fmt::format("state/{}/offer", joined_in));
+}
+
+std::string RecoveryKeys::state_request(std::uint64_t joined_in) const {
+  return key(round, fmt::format("state/{}/request", joined_in));
+}
+
 std::string RecoveryKeys::groups() const {
   return key(round, "groups/");
 }

@@ -40,6 +40,10 @@ struct RecoveryKeys {
   // members of the next generation from another store.
   std::string leaving() const;
   std::string over() const;  // set once a worker is done: nobody joins any more
+  // Set while a worker offers the state of the training to those that join in a generation, before they do.
+  std::string state_offer(std::uint64_t joined_in) const;
+  // Those that get it, all of one node: member_list(), set once.
+  std::string state_request(std::uint64_t joined_in) const;
   // The prefix of the keys of all generations' groups.
   std::string groups() const;
 };

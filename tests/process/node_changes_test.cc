@@ -92,6 +92,26 @@ TEST_CASE("a node that joins a training gets the state from the others, whose wo
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }
 
+// The state has more than the 64 MiB from which on it is sent ahead.
+TEST_CASE("a node that joins gets a large state while the others train, and joins without a copy of it") {
+  const std::string memory = GENERATE("1024", "1", "0");  // with 1, steps wait for the gradients of earlier ones
+  CAPTURE(memory);
+  NodeTraining job("1:2", "1", {},
+                   {"--train.batch_size=0", "--train.global_batch_size=40", "--data.samples=4000", "--model.name=mlp",
+                    "--model.hidden=2400 2400", "--optim.name=adam", "--checkpoint.heal_memory=" + memory});
+  auto& a = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(3);
+  auto& b = job.start({"--nproc_per_node=2"});
+  a.wait_for_err("generation 0 goes on with 2 nodes and 3 workers", bound);
+  a.wait_for_err("in generation 1 of their group", bound);
+  const auto output = output_of(a) + output_of(b);
+  CHECK(occurrences(output, "those that join have the state") == (memory == "0" ? 0 : 1));
+  CHECK(occurrences(output, "copied the state") == (memory == "0" ? 1 : 0));
+  CHECK(recorded_steps(job.training) == first_steps(200));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
 TEST_CASE("nodes that come one after the other join once the workers of all of them are ready") {
   auto overrides = same_steps;
   overrides.back() = "--data.samples=32000";

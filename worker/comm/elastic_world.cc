@@ -1,5 +1,6 @@
 #include "worker/comm/elastic_world.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "common/error.h"
@@ -8,6 +9,7 @@
 #include "worker/comm/bootstrap/dial_ahead.h"
 #include "worker/comm/bootstrap/job_store.h"
 #include "worker/comm/bootstrap/local_address.h"
+#include "worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {
@@ -33,11 +35,12 @@ std::unique_ptr<const StoreNoticeReader> open_notice(const WorkerEnv& env) try {
 ElasticWorld::ElasticWorld(const InitOptions& options, const std::string& prefix, const std::string& self)
     : env_(require_agent_store(options.env)),
       config_(comm::with_local_address(options.config, options.env)),
+      backend_(options.backend),
       notice_(open_notice(env_)),
       dialled_ahead_(std::make_unique<comm::DialAhead>(
           [this](const std::stop_token& stop) { return dial(Deadline::in(first_dial), stop); })),
       group_(std::make_unique<ElasticGroup>(
-          options.backend,
+          backend_,
           GroupOptions{.connect_store = [this] { return take_or_connect(); },
                        .prefix = prefix,
                        .config = config_,
@@ -75,6 +78,19 @@ WorkerEnv ElasticWorld::env_now() const {
 
 std::shared_ptr<Store> ElasticWorld::connect(Deadline bound, const std::stop_token& stop) const {
   return dial(earlier(bound, comm::deadline_after(config_.timeout)), stop);
+}
+
+std::unique_ptr<ProcessGroup> ElasticWorld::form_beside(const std::string& prefix, int rank, int size,
+                                                        const std::stop_token& stop) const {
+  auto config = config_;
+  config.timeout = std::min<std::chrono::milliseconds>(config.timeout, group_bound);
+  return comm::make_group(backend_, {.rank = rank,
+                                     .size = size,
+                                     .connect_store = [this, stop] { return connect(Deadline::never(), stop); },
+                                     .prefix = prefix,
+                                     .config = config,
+                                     .beside_store = is_beside_store(),
+                                     .stop = stop});
 }
 
 void ElasticWorld::dial_ahead(int connections) {

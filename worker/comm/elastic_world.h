@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <stop_token>
@@ -40,6 +41,11 @@ class ElasticWorld {
   // Makes a new client of the job's store, with a connection of its own, to where the store is now. Throws what
   // TcpStore throws. stop: as in TcpStoreOptions.
   std::shared_ptr<Store> connect(Deadline bound = Deadline::never(), const std::stop_token& stop = {}) const;
+  // Forms a group of some processes of the job beside group(). This ends within group_bound, and so do its operations.
+  // stop: as in GroupOptions.
+  static constexpr std::chrono::seconds group_bound{20};
+  std::unique_ptr<ProcessGroup> form_beside(const std::string& prefix, int rank, int size,
+                                            const std::stop_token& stop) const;
   // Begins to dial so many connections for the group, in the background: it takes these, while the store has not moved,
   // before it connects. For a moment at which it will soon be told to form.
   void dial_ahead(int connections);
@@ -63,6 +69,7 @@ class ElasticWorld {
 
   const WorkerEnv env_;
   const CommConfig config_;
+  const std::string backend_;
   const std::unique_ptr<const StoreNoticeReader> notice_;  // null: the store stays where it is
   std::atomic<std::uint32_t> moves_at_dial_ = 0;           // store_moves() as of dial_ahead()
   const std::unique_ptr<comm::DialAhead> dialled_ahead_;

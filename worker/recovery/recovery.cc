@@ -41,11 +41,19 @@ std::uint64_t parse_generation(const std::string& text) {
   return value;
 }
 
+std::vector<std::string> members_of_node(const WorkerEnv& env) {
+  std::vector<std::string> names;
+  for (int i = 0; i < env.local_world_size; ++i)
+    names.push_back(member_name(env.rank - env.local_rank + i, static_cast<std::uint64_t>(*env.recovery)));
+  return names;
+}
+
 }  // namespace
 
 Recovery::Recovery(const InitOptions& options, std::chrono::milliseconds bound,
                    std::optional<RecoveryState::Layout> layout)
     : rank_(options.env.rank),
+      node_(members_of_node(options.env)),
       joined_in_(static_cast<std::uint64_t>(*options.env.recovery)),
       world_size_(options.env.world_size),
       keys_{options.env.restart_count},
@@ -64,6 +72,7 @@ ProcessGroup& Recovery::form_first() {
 }
 
 void Recovery::announce() {
+  join_watch_.reset();
   store_->set(keys_.able(self_), got_state_ ? got_state_value : able_value, soon());
   able_ = true;
   state_announced_ = got_state_;
@@ -165,9 +174,29 @@ void Recovery::watch_for_change() try {
   log::debug("this rank sees no change of the members: {}", error.what());
 }
 
+StateOffer::Form Recovery::form_beside() {
+  return [this](const std::string& prefix, int rank, int size, const std::stop_token& stop) {
+    return world_.form_beside(prefix, rank, size, stop);
+  };
+}
+
+void Recovery::offer_state() {
+  offer_.emplace(connect_watch(), form_beside(), keys_, state_.generation() + 1);
+}
+
+// A process that replaces a lost one joins at once, and so does one whose group has lost others meanwhile.
+std::unique_ptr<ProcessGroup> Recovery::ask_for_state() {
+  if (!is_replacement()) return nullptr;
+  join_watch_.emplace(connect_watch(), keys_.members(joined_in_), Deadline::never(), std::string(),
+                      [this](bool, const std::string&) { joins_.request_stop(); });
+  return accept_offer(*store_, form_beside(), keys_, joined_in_, node_, self_, joins_.get_token());
+}
+
 // Returns none if this rank leaves.
 std::optional<Recovery::Resumed> Recovery::go_on(State::Request request, const Copy& copy) {
   change_watch_.reset();
+  offer_.reset();
+  join_watch_.reset();
   const bool joins = is_replacement() && state_.generation() < joined_in_;
   if (joins) watch_for_end();
   if (!joins) world_.dial_ahead(1);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "worker/recovery/positions.h"
 #include "worker/recovery/recovery_state.h"
 #include "worker/recovery/recovery_times.h"
+#include "worker/recovery/state_offer.h"
 
 namespace ddprun {
 
@@ -73,6 +75,14 @@ class Recovery {
   std::optional<Resumed> recover(const std::string& reason, const Copy& copy);
   // To be called instead by all ranks after a step, once change_decided() was true at one of them.
   std::optional<Resumed> change(const Copy& copy);
+  // From now until the next recover() or change(), this rank offers the state to the processes of a node that is to
+  // join, so that they have it when they do. take_receivers() returns the group with those that have asked for it, in
+  // which this process is rank 0, once it has formed; otherwise null, at once.
+  void offer_state();
+  std::unique_ptr<ProcessGroup> take_receivers() { return offer_ ? offer_->take() : nullptr; }
+  // To be called by a process that is to join, before announce(): returns the group in which rank 0 sends the state;
+  // null if there is none. The group fails if this process joins before it has announced that it can.
+  std::unique_ptr<ProcessGroup> ask_for_state();
   // Returns by rank of the group whether the process is a member of the next one, as decided so far. Collective.
   std::vector<bool> staying();
   // From now until the next recover() or change(), rank 0 of the group watches for a change of its members.
@@ -102,9 +112,11 @@ class Recovery {
   std::vector<std::string> stay_in(const MembershipPlan& plan) const;
   std::shared_ptr<Store> connect_first();
   PlanWatch::Connect connect_watch();
+  StateOffer::Form form_beside();
 
   const int rank_;
-  const std::uint64_t joined_in_;  // the first generation of this process
+  const std::vector<std::string> node_;  // the processes of this one's node that began with it
+  const std::uint64_t joined_in_;        // the first generation of this process
   const int world_size_;
   const RecoveryKeys keys_;
   const std::string self_;  // this process's name among the members
@@ -123,6 +135,9 @@ class Recovery {
   std::optional<PlanWatch> change_watch_;  // sets it
   std::atomic<bool> over_{false};          // the run is done, in which this process has had no part
   std::optional<PlanWatch> end_watch_;     // sets it
+  std::optional<StateOffer> offer_;
+  std::stop_source joins_;               // requested if this process is to join before it has the state
+  std::optional<PlanWatch> join_watch_;  // requests it
 };
 
 }  // namespace ddprun

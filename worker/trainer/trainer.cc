@@ -16,6 +16,8 @@
 #include "worker/trainer/observers/observers.h"
 #include "worker/trainer/recovery/part_copies.h"
 #include "worker/trainer/recovery/state_copy.h"
+#include "worker/trainer/recovery/state_receiver.h"
+#include "worker/trainer/recovery/state_sender.h"
 #include "worker/trainer/session/replicas.h"
 #include "worker/trainer/session/session.h"
 #include "worker/trainer/state/run_checkpoint.h"
@@ -51,13 +53,20 @@ TrainState initial_state(const TrainConfig& config, NamedSettings deciding, cons
 
 // Completes the line about a recovery.
 std::string origin_text(const Catchup& catchup) {
-  if (catchup.from == StateSource::applied) return "";
+  const auto copies = catchup.lagging.size();
+  if (catchup.from == StateSource::applied && copies == 0) return "";
+  if (catchup.from == StateSource::applied)
+    return fmt::format("; {} rank{} copied the state", copies, copies == 1 ? " has" : "s have");
   const auto repeated = std::max<std::int64_t>(catchup.reached - catchup.step, 0);
   return fmt::format("; {}: {} step{} repeated",
                      catchup.from == StateSource::copies ? "from copies in the memory of neighbours (checkpoint.peers)"
                      : catchup.step > 0                  ? "from the newest checkpoint"
                                                          : "no copy of the lost parts, nor a checkpoint to resume from",
                      repeated, repeated == 1 ? " is" : "s are");
+}
+
+constexpr std::size_t mebibytes(std::int64_t count) {
+  return static_cast<std::size_t>(count) << 20;
 }
 
 int rank_of(const Trainer::Context& context) {
@@ -113,15 +122,21 @@ class Trainer::Impl {
  private:
   // Returns none if the run goes on in another group.
   std::optional<Summary> train() {
-    const auto end = recovery_
-                         ? run_loop(*session_, *observers_, &*backup_, [this] { return recovery_->change_decided(); })
-                         : run_loop(*session_, *observers_);
+    const auto end = recovery_ ? run_loop(*session_, *observers_, &*backup_, [this] { return between_steps(); })
+                               : run_loop(*session_, *observers_);
     if (end == LoopEnd::changes) return std::nullopt;
     if (end == LoopEnd::stopped) return Summary{.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
     summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_->visit_parameters(visitor); });
     check_digest(summary_.parameter_digest, session_->group());
     return summary_;
+  }
+
+  // Returns whether this rank asks for a change of the group.
+  bool between_steps() {
+    if (auto receivers = sender_ ? nullptr : recovery_->take_receivers())
+      sender_.emplace(state_, std::move(receivers), mebibytes(config_.checkpoint.heal_memory));
+    return recovery_->change_decided();
   }
 
   void on_applied(std::int64_t step) {
@@ -143,6 +158,7 @@ class Trainer::Impl {
       copies_->begin(*session_, true);
       warn_of_sole_parts();
     }
+    if (!session_ && sends_state()) get_state_ahead();
     recovery_->announce();
     while (true) {
       try {
@@ -153,6 +169,7 @@ class Trainer::Impl {
           begin(*resumed, reason, noticed);
         }
         recovery_->watch_for_change();
+        if (session_->is_first() && sends_state()) recovery_->offer_state();
         if (const auto summary = train()) {
           recovery_->finish();
           return *summary;
@@ -160,6 +177,7 @@ class Trainer::Impl {
         changes = true;
         noticed = Clock::now();
         reason = "the nodes of the job have changed";
+        end_sent_state();
         if (copies_)
           hand_over();
         else if (!recovery_->staying().front())
@@ -184,6 +202,7 @@ class Trainer::Impl {
 
   // The events of the last step follow again in the next group where they may not be done.
   void leave_group() {
+    sender_.reset();
     if (!session_) return;
     if (copies_) {
       copies_->set_aside(*backup_);
@@ -194,6 +213,39 @@ class Trainer::Impl {
     session_.reset();
     // Gradients are in memory of the group.
     for (auto& [name, parameter] : state_.model->named_parameters()) parameter.release_grad();
+  }
+
+  // A small state is copied faster when its receivers have joined.
+  bool sends_state() const {
+    constexpr std::size_t smallest = mebibytes(64);
+    if (!sends_state_ahead(config_)) return false;
+    std::size_t bytes = 0;
+    for (const auto& parameter : streamed_parameters(state_)) bytes += parameter.bytes();
+    return bytes >= smallest;
+  }
+
+  // Gets the state from a run that goes on meanwhile. If that fails it is copied when this process has joined.
+  void get_state_ahead() {
+    const auto group = recovery_->ask_for_state();
+    if (!group) return;
+    try {
+      receive_state(state_, *backup_, *group, [this] { recovery_->announce(); });
+      backup_->forget_hook();
+      recovery_->on_applied(state_.run.step);
+      recovery_->set_events_done(backup_->events_done());
+    } catch (const Error& error) {
+      if (!is_consequence(error.code())) throw;
+      log::info("the state did not come before this process joins: {}", error.what());
+      backup_->set_last(std::nullopt);
+    }
+  }
+
+  void end_sent_state() {
+    if (!sender_ || !sender_->finish(rest_of(state_, *backup_))) return;
+    const auto figures = sender_->figures();
+    const auto waited = std::chrono::duration<double, std::milli>(figures.waited);
+    log::info("those that join have the state, {:.0f} MB, by {} steps that waited {:.0f} ms",
+              static_cast<double>(figures.bytes) / 1e6, figures.updates, waited.count());
   }
 
   Recovery::Copy copy() {
@@ -339,6 +391,7 @@ class Trainer::Impl {
   std::optional<PartCopies> copies_;                    // set if it can, and ranks have parts of the state
   bool is_used_ = false;                                // whether a session has had the state
   std::unique_ptr<Session> session_;                    // null if there is none in the next group yet
+  std::optional<StateSender> sender_;                   // set while this rank sends the state to those that join
   std::optional<RecoveryTimes> recovering_;             // set until the first step in that group is done
   std::optional<checkpoint::Checkpoints> checkpoints_;  // set if there is a folder for them
   Summary summary_;

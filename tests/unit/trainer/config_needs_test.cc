@@ -139,6 +139,7 @@ const std::vector<Example> examples{
     {"recovery.wait=5", {}, {"recovery.mode=restart"}},
     {"checkpoint.peers=1", {"parallel.zero=1"}, {}},
     {"checkpoint.peers=1", {"parallel.tensor=2", "model.name=gpt", "data.name=text"}, {"recovery.mode=restart"}},
+    {"checkpoint.heal_memory=5", {}, {"recovery.mode=restart"}},
     {"recovery.standby=false", {}, {"recovery.mode=restart"}},
     {"recovery.file=r.jsonl", {}, {"recovery.mode=restart"}},
     {"model.dropout=0.1", {"model.name=mlp"}, {"model.name=cnn"}},

@@ -39,6 +39,13 @@ void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c) {
        .min = 0,
        .max = 1,
        .scope = Scope::group});
+  s.add("checkpoint.heal_memory", c.heal_memory,
+        {.help = "the most MiB of gradients that rank 0 keeps for the processes of a node that is to join, to which it "
+                 "sends the state while training goes on: steps wait when there are more. 0: nothing is sent ahead, "
+                 "and all ranks wait while these processes copy the state",
+         .min = 0,
+         .max = 1'048'576,
+         .scope = Scope::group});
   s.add("checkpoint.resume", c.resume,
         {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
                  "step 0, after a restart too; require: fail when there is no checkpoint; best: resume from the one "

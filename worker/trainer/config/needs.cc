@@ -320,6 +320,7 @@ std::vector<Need> layout_needs() {
            "parallel.pipeline"},
           [](const TrainConfig& c) { return has_sharded_state(c) && recovers_in_process(c); },
           "recovery.mode = in_process, and ranks that have parts of the state, as with parallel.zero"),
+      where({"checkpoint.heal_memory"}, {"recovery.mode"}, recovers_in_process, "recovery.mode = in_process"),
       where(
           {"checkpoint.every_steps", "checkpoint.keep", "checkpoint.keep_best", "checkpoint.background",
            "checkpoint.timeout", "checkpoint.resume"},

@@ -74,6 +74,11 @@ bool recovers_in_process(const TrainConfig& config) {
   return config.recovery.mode == "in_process" && why_not_in_process(config).empty();
 }
 
+bool sends_state_ahead(const TrainConfig& config) {
+  return config.checkpoint.heal_memory > 0 && recovers_in_process(config) && !has_sharded_state(config) &&
+         config.train.ema == 0 && config.optim.offload.empty();
+}
+
 bool wants_standby(const TrainConfig& config) {
   return config.recovery.standby && config.model.plugin.empty() && config.optim.offload.empty();
 }

@@ -29,6 +29,10 @@ bool recovers_in_process(const TrainConfig& config);
 // keep state in the process from the step before it, and the state of optim.offload is a file.
 bool wants_standby(const TrainConfig& config);
 
+// Returns whether the state can go to processes that are to join while training goes on: what changes it is the
+// optimizer, and this of parameters one by one.
+bool sends_state_ahead(const TrainConfig& config);
+
 // Returns recovery.wait.
 std::chrono::milliseconds recovery_bound(const TrainConfig& config);
 

@@ -203,6 +203,7 @@ struct TrainConfig {
     bool background = true;
     double timeout = 600;
     int peers = 0;
+    std::int64_t heal_memory = 1024;
     std::string resume = "auto";
   } checkpoint;
   struct Metrics {

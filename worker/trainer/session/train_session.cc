@@ -229,7 +229,10 @@ bool TrainSession::wants_figures(std::int64_t step) const {
 // All gradients are averaged, or the gate stops all kernels of the update if they are not: no abort stops it halfway
 // from here on, unless the optimizer exchanges parts of tensors (optim::TensorParts).
 void TrainSession::update_parameters(PhaseTimer& timer) {
-  state_.optimizer->step();
+  {
+    const ToldUpdate told(state_.listener);
+    state_.optimizer->step();
+  }
   progress_ = Progress::updated;
   timer.end(&StepTimes::optimizer);
   forms_.parallelism.parameters_updated();

@@ -3,13 +3,12 @@
 #include <array>
 
 #include "common/error.h"
-#include "worker/checkpoint/run_state.h"
-#include "worker/digest/sha256.h"
 #include "worker/trainer/loop.h"
 #include "worker/trainer/session/replicas.h"
 #include "worker/trainer/state/run_checkpoint.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/recovery/whole_state.h"
 #include "tests/unit/trainer/sessions.h"
 
 using namespace ddprun;
@@ -23,33 +22,6 @@ const std::string job_text =
     "[model]\nname = cnn_bn\n[data]\nname = digits\nsamples = 64\ntest_samples = 8\n"
     "[train]\nepochs = 3\nbatch_size = 4\nprecision = fp16\nloss_scale_growth_interval = 2\nema = 0.9\n"
     "[optim]\nname = adam\nskip_outliers = 3\nschedule = plateau\n";
-
-void add(Sha256& hash, const optim::NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors)
-    hash.update(std::string_view(static_cast<const char*>(tensor.raw()), tensor.bytes()));
-}
-
-std::string digest(const TrainState& state) {
-  Sha256 hash;
-  add(hash, tensors_of(*state.model));
-  add(hash, state.optimizer->state());
-  add(hash, state.ema->averages());
-  auto run = state.run;
-  run.world_size = 0;  // this value and the next one are a session's
-  run.batch_size = 0;
-  hash.update(checkpoint::to_json(run));
-  hash.update(std::to_string(state.scaler->scale()) + " " + std::to_string(state.optimizer->step_count()));
-  return hash.hex();
-}
-
-std::unique_ptr<Session> session_of(Replica& replica, ProcessGroup& group) {
-  return make_session({.config = replica.config, .datasets = replica.datasets, .task = *replica.task, .recovers = true},
-                      replica.state, group);
-}
-
-void make_steps(Session& session, StepBackup& backup, int count) {
-  for (int i = 0; i < count; ++i) backup.end_step(session.step(false));
-}
 
 // Replicas and their backups, trained by all ranks together.
 struct Ranks {
