@@ -17,17 +17,19 @@ namespace {
 // The receivers' bound for an operation is longer.
 constexpr std::chrono::seconds idle_interval{1};
 
-// Copies tensors one after the other.
-Tensor packed(const std::vector<Tensor>& tensors) {
-  std::size_t bytes = 0;
-  for (const auto& tensor : tensors) bytes += tensor.bytes();
-  auto result = Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8);
-  auto* to = static_cast<std::byte*>(result.raw());
+Tensor buffer_of(std::size_t bytes) {
+  return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::uint8);
+}
+
+// Copies tensors one after the other to the beginning of the buffer, and returns that part of it.
+Tensor pack(const std::vector<Tensor>& tensors, const Tensor& buffer) {
+  std::int64_t bytes = 0;
   for (const auto& tensor : tensors) {
-    if (tensor.bytes() > 0) std::memcpy(to, tensor.raw(), tensor.bytes());
-    to += tensor.bytes();
+    if (tensor.bytes() > 0)
+      std::memcpy(static_cast<std::byte*>(Tensor(buffer).raw()) + bytes, tensor.raw(), tensor.bytes());
+    bytes += static_cast<std::int64_t>(tensor.bytes());
   }
-  return result;
+  return buffer.slice(0, 0, bytes);
 }
 
 }  // namespace
@@ -42,14 +44,12 @@ StateSender::StateSender(TrainState& state, std::unique_ptr<ProcessGroup> group,
 
 StateSender::~StateSender() {
   state_.listener = nullptr;
-  bool is_complete = false;
+  if (!finished_) group_->abort("the run does not go on as it was");  // the thread may have the lock while it sends
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    is_complete = complete_;
   }
   changed_.notify_all();
-  if (!is_complete) group_->abort("the run does not go on as it was");
   if (thread_.joinable()) thread_.join();
 }
 
@@ -59,8 +59,7 @@ void StateSender::before_update() noexcept try {
   const auto fits = [this] { return failed_ || updates_.empty() || update_bytes_ + gradient_bytes() <= memory_; };
   changed_.wait(updating_, fits);
   if (!failed_ && sent_ > 0) {
-    auto& update = updates_.emplace_back(capture());
-    update_bytes_ += update.gradients.bytes();
+    update_bytes_ += updates_.emplace_back(capture()).gradients.bytes();
     ++figures_.updates;
   }
   figures_.waited += std::chrono::steady_clock::now() - began;
@@ -83,15 +82,31 @@ bool StateSender::finish(const StateRest& rest) {
   }
   changed_.notify_all();
   thread_.join();
-  return complete_;
+  finished_ = complete_;
+  return finished_;
 }
 
-void StateSender::run() noexcept try { send_until_the_end(); } catch (const std::exception& error) {
+void StateSender::run() noexcept try {
+  take_memory();
+  send_until_the_end();
+} catch (const std::exception& error) {
   log::debug("sending the state to those that join: {}", error.what());
   const std::lock_guard lock(mutex_);
   failed_ = true;
   updates_.clear();
   changed_.notify_all();
+}
+
+// The first use of memory may take longer than a copy into it: no step waits for that of these buffers.
+void StateSender::take_memory() {
+  std::size_t largest_piece = 0;
+  for (const auto& parameter : parameters_) {
+    all_gradient_bytes_ += parameter.variable.value().bytes();
+    if (parameter.bytes() <= piece_) largest_piece = piece_;
+  }
+  piece_buffer_ = buffer_of(largest_piece);
+  free_buffers_.push_back(buffer_of(all_gradient_bytes_));
+  for (auto* buffer : {&piece_buffer_, &free_buffers_.back()}) buffer->fill(0);
 }
 
 // Gradients come before parameters, so that few of them wait.
@@ -123,10 +138,11 @@ void StateSender::send_update(std::unique_lock<std::mutex>& lock) {
   send(update.header, {update.gradients});
   lock.lock();
   update_bytes_ -= update.gradients.bytes();
+  free_buffers_.push_back(std::move(update.buffer));
   changed_.notify_all();
 }
 
-// REQUIRES: the lock, which is released while something is sent.
+// REQUIRES: the lock, which is released while something is sent from a buffer.
 void StateSender::send_parameters(std::unique_lock<std::mutex>& lock) {
   StreamHeader header{.kind = StreamHeader::Kind::parameters, .first = sent_};
   std::vector<Tensor> tensors;
@@ -138,9 +154,9 @@ void StateSender::send_parameters(std::unique_lock<std::mutex>& lock) {
   } while (sent_ < parameters_.size() && bytes + parameters_[sent_].bytes() <= piece_);
   header.end = sent_;
   header.caught_up = catches_up();
-  const auto copy = packed(tensors);
+  if (bytes > piece_) return send(header, tensors);
+  const auto copy = pack(tensors, piece_buffer_);
   lock.unlock();
-  changed_.notify_all();
   send(header, {copy});
   lock.lock();
 }
@@ -171,7 +187,7 @@ std::size_t StateSender::gradient_bytes() const {
 }
 
 // REQUIRES: the lock. Parameters that are sent later are after this update then.
-StateSender::Update StateSender::capture() const {
+StateSender::Update StateSender::capture() {
   StreamHeader header{
       .kind = StreamHeader::Kind::update, .step_count = state_.optimizer->step_count(), .lr = state_.optimizer->lr()};
   std::vector<Tensor> gradients;
@@ -181,7 +197,11 @@ StateSender::Update StateSender::capture() const {
     header.with_gradient.push_back(i);
     gradients.push_back(gradient);
   }
-  return {std::move(header), packed(gradients)};
+  if (free_buffers_.empty()) free_buffers_.push_back(buffer_of(all_gradient_bytes_));
+  auto buffer = std::move(free_buffers_.back());
+  free_buffers_.pop_back();
+  auto packed = pack(gradients, buffer);
+  return {.header = std::move(header), .gradients = std::move(packed), .buffer = std::move(buffer)};
 }
 
 }  // namespace ddprun::trainer

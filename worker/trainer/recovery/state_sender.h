@@ -21,8 +21,8 @@ namespace ddprun::trainer {
 
 // Gives processes that are to join a run its state while it goes on. Each parameter is sent as it is after some step,
 // with the optimizer's state of it; then follow its gradients in later steps, by which the receivers update it as the
-// ranks of the run do, to the same bits. An update waits until the parameters that are being copied are in a buffer,
-// and while more than so much memory holds gradients that wait to be sent.
+// ranks of the run do, to the same bits. An update waits until the parameters whose turn it is are in a buffer, or are
+// sent if they are large, and while more than so much memory holds gradients that wait to be sent.
 //
 // Ownership: owns the group. The state outlives this object, which is its listener. Threads: one at a time; it has a
 // thread of its own that sends. Errors: none; receivers that get no end of the state copy it after they have joined.
@@ -56,10 +56,12 @@ class StateSender final : public UpdateListener {
  private:
   struct Update {
     StreamHeader header;
-    Tensor gradients;
+    Tensor gradients;  // the beginning of the buffer
+    Tensor buffer;
   };
 
   void run() noexcept;
+  void take_memory();
   void send_until_the_end();
   bool has_work() const { return !updates_.empty() || sent_ < parameters_.size() || rest_; }
   void send_update(std::unique_lock<std::mutex>& lock);
@@ -68,13 +70,16 @@ class StateSender final : public UpdateListener {
   void send(const StreamHeader& header, const std::vector<Tensor>& tensors);
   bool catches_up();
   std::size_t gradient_bytes() const;
-  Update capture() const;
+  Update capture();
 
   TrainState& state_;
   const std::unique_ptr<ProcessGroup> group_;
   const std::size_t memory_, piece_;
   const std::vector<StreamedParameter> parameters_;
   std::vector<int> receivers_;
+  Tensor piece_buffer_;                    // the sending thread's
+  std::size_t all_gradient_bytes_ = 0;     // the most of an update; set before the first parameter is sent
+  bool finished_ = false;                  // the training thread's, as is the next one
   Figures figures_;                        // the training thread's
   std::unique_lock<std::mutex> updating_;  // held during an update
 
@@ -83,6 +88,7 @@ class StateSender final : public UpdateListener {
   std::size_t sent_ = 0;  // the parameters that are sent, or copied to be sent
   std::deque<Update> updates_;
   std::size_t update_bytes_ = 0;
+  std::vector<Tensor> free_buffers_;  // each has space for all gradients
   std::optional<StateRest> rest_;
   bool caught_up_ = false;  // the receivers know that they can join
   bool stopping_ = false, failed_ = false, complete_ = false;

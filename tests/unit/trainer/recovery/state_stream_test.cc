@@ -25,14 +25,15 @@ std::string job_text(const std::string& optimizer) {
          optimizer + "\n";
 }
 
-constexpr std::size_t one_parameter = 1, plenty = std::size_t{1} << 30;
+constexpr std::size_t small_piece = std::size_t{16} << 10;  // larger parameters are sent while a step waits
+constexpr std::size_t one_update = 1, plenty = std::size_t{1} << 30;
 
 // A run of one rank, and a process that is to join it.
 struct SentRun {
   explicit SentRun(const std::string& optimizer, std::size_t memory = plenty) : job(job_text(optimizer)) {
     session = session_of(run, *own[0]);
     make_steps(*session, backup, 3);
-    sender.emplace(run.state, std::move(pair[0]), memory, one_parameter);
+    sender.emplace(run.state, std::move(pair[0]), memory, small_piece);
   }
   ~SentRun() {
     sender.reset();
@@ -65,7 +66,7 @@ struct SentRun {
 
 TEST_CASE("a process gets the state of a run that goes on, and has its bits") {
   const std::string optimizer = GENERATE("sgd\nmomentum = 0.9", "adam", "lamb", "muon");
-  const std::size_t memory = GENERATE(one_parameter, plenty);
+  const std::size_t memory = GENERATE(one_update, plenty);
   CAPTURE(optimizer, memory);
   SentRun sent(optimizer, memory);
   while (sent.sender->figures().updates == 0) sent.train(1);  // the first parameters are sent before this step
@@ -93,7 +94,7 @@ TEST_CASE("a process that has not caught up gets no end of the state, and learns
 }
 
 TEST_CASE("a run goes on when a process is lost that gets its state") {
-  SentRun sent("adam", one_parameter);
+  SentRun sent("adam", small_piece);
   while (sent.sender->figures().updates == 0) sent.train(1);
   sent.pair[1].reset();
   sent.train(3);
