@@ -15,10 +15,10 @@
 namespace ddprun {
 namespace {
 
-constexpr std::chrono::seconds store_timeout{10};
-
-Deadline soon() {
-  return Deadline::in(store_timeout);
+// The longest that the store may take to answer, and a node to ask.
+Deadline answer_deadline() {
+  constexpr std::chrono::seconds bound{10};
+  return Deadline::in(bound);
 }
 
 std::string prefix_of(const RecoveryKeys& keys, std::uint64_t joined_in) {
@@ -29,10 +29,10 @@ std::string prefix_of(const RecoveryKeys& keys, std::uint64_t joined_in) {
 std::optional<std::vector<std::string>> await_request(Store& store, const std::string& key,
                                                       const std::stop_token& stop) {
   constexpr std::chrono::milliseconds interval{20};
-  for (const auto deadline = soon(); !stop.stop_requested() && !deadline.expired();) {
+  for (const auto deadline = answer_deadline(); !stop.stop_requested() && !deadline.expired();) {
     try {
       store.wait({key}, Deadline::in(interval));
-      return parse_member_list(store.get(key, soon()));
+      return parse_member_list(store.get(key, answer_deadline()));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
     }
@@ -56,10 +56,10 @@ std::unique_ptr<ProcessGroup> StateOffer::take() {
 
 void StateOffer::run(const std::stop_token& stop) try {
   const auto store = connect_(Deadline::never(), stop);
-  store->set(keys_.state_offer(joined_in_), "1", soon());
+  store->set(keys_.state_offer(joined_in_), "1", answer_deadline());
   const auto request = keys_.state_request(joined_in_);
   store->wait({request}, Deadline::never());
-  const auto receivers = parse_member_list(store->get(request, soon()));
+  const auto receivers = parse_member_list(store->get(request, answer_deadline()));
   auto group = form_(prefix_of(keys_, joined_in_), 0, static_cast<int>(receivers.size()) + 1, stop);
   const std::lock_guard lock(mutex_);
   formed_ = std::move(group);
@@ -70,9 +70,9 @@ void StateOffer::run(const std::stop_token& stop) try {
 std::unique_ptr<ProcessGroup> accept_offer(Store& store, const StateOffer::Form& form, const RecoveryKeys& keys,
                                            std::uint64_t joined_in, const std::vector<std::string>& node,
                                            const std::string& self, const std::stop_token& stop) try {
-  if (!store.check({keys.state_offer(joined_in)}, soon())) return nullptr;
+  if (!store.check({keys.state_offer(joined_in)}, answer_deadline())) return nullptr;
   const auto request = keys.state_request(joined_in);
-  if (self == node.front()) store.compare_set(request, "", member_list(node), soon());
+  if (self == node.front()) store.compare_set(request, "", member_list(node), answer_deadline());
   const auto receivers = await_request(store, request, stop);
   if (!receivers) return nullptr;
   const auto own = std::ranges::find(*receivers, self);

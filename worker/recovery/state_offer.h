@@ -7,6 +7,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/recovery/recovery_keys.h"
 #include "rendezvous/store/store.h"
