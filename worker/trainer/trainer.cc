@@ -132,7 +132,7 @@ class Trainer::Impl {
     return summary_;
   }
 
-  // Returns whether this rank asks for a change of the group.
+  // Begins to send the state to those that have asked for it. Returns whether this rank asks for a change of the group.
   bool between_steps() {
     if (auto receivers = sender_ ? nullptr : recovery_->take_receivers())
       sender_.emplace(state_, std::move(receivers), mebibytes(config_.checkpoint.heal_memory));

@@ -28,7 +28,7 @@ namespace ddprun::trainer {
 // thread of its own that sends. Errors: none; receivers that get no end of the state copy it after they have joined.
 class StateSender final : public UpdateListener {
  public:
-  // What the run has lost by it.
+  // The cost of it to the run.
   struct Figures {
     std::size_t bytes = 0;               // of the state
     std::int64_t updates = 0;            // whose gradients were sent
