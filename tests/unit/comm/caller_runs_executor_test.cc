@@ -43,6 +43,13 @@ class RecordingTransport : public Transport, public NonblockingCollectives {
   }
 };
 
+std::unique_ptr<ProcessGroup> group_over(const std::shared_ptr<Transport>& transport) {
+  const auto store = std::make_shared<MemoryStore>();
+  return make_transport_group(
+      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"recording"});
+}
+
 }  // namespace
 
 // The function is called before the operation log has the collective, so that nothing could explain its failure.
@@ -50,10 +57,7 @@ static_assert(noexcept(std::declval<NonblockingCollectives&>().announce(std::dec
 
 TEST_CASE("a blocking collective is announced before it is executed, unless it is composed of others") {
   const auto transport = std::make_shared<RecordingTransport>();
-  const auto store = std::make_shared<MemoryStore>();
-  const auto group = make_transport_group(
-      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
-      {"recording"});
+  const auto group = group_over(transport);
   std::vector<float> values(4), none;
   const OpOptions blocking{.timeout = {}, .blocking = true};
   group->allreduce(span_of(values), {}, blocking);
@@ -105,10 +109,7 @@ TEST_CASE("a collective queued behind a started one that fails is not executed")
     }
   };
   const auto transport = std::make_shared<InterruptedTransport>(await_ends);
-  const auto store = std::make_shared<MemoryStore>();
-  const auto group = make_transport_group(
-      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
-      {"interrupted"});
+  const auto group = group_over(transport);
   works = {group->barrier(), group->barrier()};
   group->abort("the test says so");
   CHECK(ends == std::vector{Errc::aborted, Errc::aborted});
@@ -131,10 +132,7 @@ class UnfinishedTransport : public RecordingTransport {
 
 TEST_CASE("a started collective ends once the transport is interrupted, as its memory is in use until then") {
   const auto transport = std::make_shared<UnfinishedTransport>();
-  const auto store = std::make_shared<MemoryStore>();
-  const auto group = make_transport_group(
-      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
-      {"unfinished"});
+  const auto group = group_over(transport);
   transport->work = group->barrier();
   group->abort("the test says so");
   CHECK_FALSE(transport->ended_before);
@@ -158,13 +156,6 @@ class MeetingTransport : public RecordingTransport {
  private:
   const bool meets_;
 };
-
-std::unique_ptr<ProcessGroup> group_over(const std::shared_ptr<MeetingTransport>& transport) {
-  const auto store = std::make_shared<MemoryStore>();
-  return make_transport_group(
-      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
-      {"meeting"});
-}
 
 }  // namespace
 
