@@ -79,7 +79,8 @@ class Receiver {
 
 }  // namespace
 
-void receive_state(TrainState& state, StepBackup& backup, ProcessGroup& group, const std::function<void()>& caught_up) {
+void receive_state(TrainState& state, StepBackup& backup, ProcessGroup& group,
+                   const std::function<void()>& caught_up) try {
   Receiver receiver(state, group);
   bool told = false;
   while (true) {
@@ -99,6 +100,9 @@ void receive_state(TrainState& state, StepBackup& backup, ProcessGroup& group, c
     }
     if (header.caught_up && !std::exchange(told, true)) caught_up();
   }
+} catch (const Error& error) {
+  if (error.code() != Errc::timeout) throw;
+  throw Error(Errc::connection_lost, error.what());
 }
 
 }  // namespace ddprun::trainer

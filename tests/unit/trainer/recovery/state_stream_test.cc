@@ -48,6 +48,7 @@ struct SentRun {
       } catch (const Error& error) {
         failure = error.what();
       }
+      ended = true;
     });
   }
 
@@ -57,7 +58,7 @@ struct SentRun {
   std::vector<std::unique_ptr<ProcessGroup>> own = make_thread_groups(1), pair = make_thread_groups(2);
   std::unique_ptr<Session> session;
   std::optional<StateSender> sender;
-  std::atomic<bool> caught_up = false;
+  std::atomic<bool> caught_up = false, ended = false;
   std::string failure;
   std::thread receiver;
 };
@@ -71,7 +72,7 @@ TEST_CASE("a process gets the state of a run that goes on, and has its bits") {
   SentRun sent(optimizer, memory);
   while (sent.sender->figures().updates == 0) sent.train(1);  // the first parameters are sent before this step
   sent.start_receiver();
-  while (!sent.caught_up) sent.train(1);
+  while (!sent.caught_up && !sent.ended) sent.train(1);
   sent.train(2);
   sent.backup.end_events();
   CHECK(sent.sender->finish(rest_of(sent.run.state, sent.backup)));
@@ -91,6 +92,19 @@ TEST_CASE("a process that has not caught up gets no end of the state, and learns
   sent.sender.reset();
   sent.receiver.join();
   CHECK_THAT(sent.failure, Catch::Contains("the run does not go on as it was"));
+}
+
+TEST_CASE("a sender that does not answer in time is lost, as the state can be copied later") {
+  const TrainingJob job(job_text("adam"));
+  Replica newcomer(job);
+  StepBackup backup(newcomer.state, [](std::int64_t) {});
+  const auto pair = make_thread_groups(2, std::chrono::milliseconds(10));
+  try {
+    receive_state(newcomer.state, backup, *pair[1], [] {});
+    FAIL("nobody sends");
+  } catch (const Error& error) {
+    CHECK(error.code() == Errc::connection_lost);
+  }
 }
 
 TEST_CASE("a run goes on when a process is lost that gets its state") {
