@@ -42,13 +42,23 @@ passes_alone() {  # build folder
   fi
   echo "ci: the above run again ten times with nothing beside them"
   cp "$failed" "$1/$last_failures"
-  ctest --test-dir "$1" --rerun-failed --repeat until-fail:10 --output-on-failure
+  local code=0
+  ctest --test-dir "$1" --rerun-failed --repeat until-fail:10 --output-on-failure >"$1/repeated" || code=$?
+  tail -n 60 "$1/repeated"
+  return $code
+}
+
+# Prints what the tests said when they failed in the run: most pass when they are repeated.
+say_first_failures() {  # build folder
+  echo "ci: what failed at first in $1:"
+  { grep -E -A 40 'FAILED:$|\*\*\*(Failed|Timeout|Exception)|Sanitizer: |: runtime error: ' "$1/failed-output" || true; } |
+    cut -c 1-300 | head -n 90
 }
 
 readonly last_failures=Testing/Temporary/LastTestsFailed.log  # of ctest, which leaves it
 suspects=()  # the builds whose tests have failed
 
-forget_failures() { rm -f build*/"$last_failures" build*/failed-{tests,output}; }
+forget_failures() { rm -f build*/"$last_failures" build*/failed-{tests,output} build*/repeated; }
 
 # Keeps which tests of a build have failed, and their output, until they are judged: others may run in it before.
 suspect() {  # build folder
@@ -61,7 +71,10 @@ suspect() {  # build folder
 judge_suspects() {
   local folder verdicts=()
   for folder in "${suspects[@]}"; do
-    if ! passes_alone "$folder"; then
+    local passes=true
+    passes_alone "$folder" || passes=false
+    say_first_failures "$folder"
+    if ! $passes; then
       verdicts+=("FAILED in $folder")
     elif [ "$folder" = build ]; then
       verdicts+=("FAILED in $folder, and passed ten times alone: $(cut -d: -f2- "$folder/failed-tests" | paste -sd';')")

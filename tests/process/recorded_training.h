@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <map>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -45,32 +48,81 @@ inline std::vector<std::int64_t> first_steps(std::int64_t count) {
 // Returns the process ids of the workers that exist, by rank.
 inline std::map<int, pid_t> workers_by_rank(const Training& training) {
   std::map<int, pid_t> all;
-  for (int rank = 0; rank < ranks; ++rank)
-    for (const pid_t pid : workers_of(training.marker, std::to_string(rank))) all[rank] = pid;
+  for (const pid_t pid : training.marker.pids()) {
+    const auto variables = '\0' + proc_text(std::to_string(pid), "environ");
+    for (int rank = 0; rank < ranks; ++rank)
+      if (variables.find('\0' + ("RANK=" + std::to_string(rank)) + '\0') != std::string::npos) all[rank] = pid;
+  }
   return all;
 }
 
+// The job was done before the test disturbed it.
+struct TooLate : std::runtime_error {
+  TooLate() : std::runtime_error("the job was done before the test disturbed it") {}
+};
+
+// Jobs end within a second, in which a test may wait for a processor or a disk. Calls a scenario, which starts a job
+// and disturbs it while it runs, again after it came too late.
+template <class Scenario>
+void in_time(Scenario scenario) {
+  constexpr int most_attempts = 10;
+  for (int attempt = 1; attempt < most_attempts; ++attempt) {
+    try {
+      return scenario();
+    } catch (const TooLate&) {
+      continue;
+    }
+  }
+  scenario();
+}
+
+// Returns whether the job, whose rank 0 has this agent, has made its last step.
+inline bool is_done(const Child& agent) {
+  return agent.out().find("]:done: ") != std::string::npos;
+}
+
+// Throws TooLate where the job is done.
 inline void wait_for_step(Child& child, const Training& training, std::int64_t step) {
   child.wait_until(
       [&] {
         const auto steps = recorded_steps(training);
-        return !steps.empty() && steps.back() >= step;
+        return (!steps.empty() && steps.back() >= step) || is_done(child);
       },
       "step " + std::to_string(step), bound);
+  if (is_done(child)) throw TooLate();
 }
 
-// Kills or stops the worker of a rank, and returns once its replacement runs.
-inline void replace(Child& child, const Training& training, int rank, int signal = SIGKILL) {
-  const auto before = workers_by_rank(training);
-  REQUIRE(before.size() == ranks);
-  REQUIRE(::kill(before.at(rank), signal) == 0);
+// Waits until the workers of these ranks are others than before. Returns those of all ranks. Throws TooLate where the
+// job is done.
+inline std::map<int, pid_t> wait_for_replacements(Child& child, const Training& training,
+                                                  const std::map<int, pid_t>& before, const std::set<int>& lost) {
+  std::map<int, pid_t> now;
+  const auto is_another = [&](int rank) { return now.at(rank) != before.at(rank); };
   child.wait_until(
       [&] {
-        const auto now = workers_by_rank(training);
-        return now.size() == ranks && now.at(rank) != before.at(rank);
+        now = workers_by_rank(training);
+        return (now.size() == ranks && std::ranges::all_of(lost, is_another)) || is_done(child);
       },
-      "a replacement for rank " + std::to_string(rank), bound);
-  auto now = workers_by_rank(training);
+      "replacements for lost ranks", bound);
+  if (is_done(child)) throw TooLate();
+  return now;
+}
+
+// Returns the workers of all ranks. Throws TooLate where the job is done.
+inline std::map<int, pid_t> all_workers(Child& child, const Training& training) {
+  auto workers = workers_by_rank(training);
+  if (workers.size() < ranks) {
+    child.wait_until([&] { return is_done(child); }, "all workers, nor the job's end");
+    throw TooLate();
+  }
+  return workers;
+}
+
+// Kills or stops the worker of a rank, and returns once its replacement runs. Throws TooLate where the job is done.
+inline void replace(Child& child, const Training& training, int rank, int signal = SIGKILL) {
+  const auto before = all_workers(child, training);
+  ::kill(before.at(rank), signal);
+  auto now = wait_for_replacements(child, training, before, {rank});
   now[rank] = before.at(rank);
   CHECK(now == before);  // the others keep their processes
 }

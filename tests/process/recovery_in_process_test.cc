@@ -60,50 +60,47 @@ TEST_CASE("SIGKILL of any rank: the others go on in their processes, with the sa
   const auto expected = undisturbed_digest(overrides);
   REQUIRE(expected.size() == 64);
 
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
-  wait_for_step(child, training, 20);
-  replace(child, training, rank);
-  const auto result = child.wait(bound);
-  INFO(result.out + result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out + result.err) == expected);
-  CHECK(recorded_steps(training) == first_steps(80));
-  CHECK(occurrences(result.err, "restart 1 of 1: a replacement for this rank alone") == 1);
-  CHECK(occurrences(result.err, "new round") == 0);
-  for (int step = 1; step <= 80; ++step) {
-    const auto lines = occurrences(result.out, "step " + std::to_string(step) + "/80");
-    CHECK(lines <= 1);
-    if (rank != 0) CHECK(lines == 1);
-  }
-  CHECK(training.marker.processes() == 0);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
+    wait_for_step(child, training, 20);
+    replace(child, training, rank);
+    const auto result = child.wait(bound);
+    INFO(result.out + result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out + result.err) == expected);
+    CHECK(recorded_steps(training) == first_steps(80));
+    CHECK(occurrences(result.err, "restart 1 of 1: a replacement for this rank alone") == 1);
+    CHECK(occurrences(result.err, "new round") == 0);
+    for (int step = 1; step <= 80; ++step) {
+      const auto lines = occurrences(result.out, "step " + std::to_string(step) + "/80");
+      CHECK(lines <= 1);
+      if (rank != 0) CHECK(lines == 1);
+    }
+    CHECK(training.marker.processes() == 0);
+  });
 }
 
 TEST_CASE("all ranks that have the state die: one line says that the job goes on from the checkpoint, by one restart") {
   const auto expected = undisturbed_digest();
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=8"}), training.marker.variables());
-  wait_for_step(child, training, 20);
-  const auto before = workers_by_rank(training);
-  REQUIRE(before.size() == ranks);
-  ::kill(before.at(3), SIGSTOP);  // it gives its state to nobody
-  for (const int rank : {0, 1, 2}) ::kill(before.at(rank), SIGKILL);
-  child.wait_until(
-      [&] {
-        const auto now = workers_by_rank(training);
-        return now.size() == ranks && now.at(0) != before.at(0) && now.at(1) != before.at(1) &&
-               now.at(2) != before.at(2);
-      },
-      "replacements for three ranks", bound);
-  ::kill(before.at(3), SIGKILL);
-  const auto result = child.wait(bound);
-  INFO(result.out + result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out + result.err) == expected);
-  CHECK(occurrences(result.err, "a replacement for this rank alone") == 4);
-  CHECK(occurrences(result.err, "[ddprun] warning: new round: ") == 1);
-  CHECK(occurrences(result.err, "all ranks that had the state of the training are lost; restart 5 of 8") == 1);
-  CHECK(training.marker.processes() == 0);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=8"}), training.marker.variables());
+    wait_for_step(child, training, 20);
+    const auto before = all_workers(child, training);
+    ::kill(before.at(3), SIGSTOP);  // it gives its state to nobody
+    for (const int rank : {0, 1, 2}) ::kill(before.at(rank), SIGKILL);
+    wait_for_replacements(child, training, before, {0, 1, 2});
+    ::kill(before.at(3), SIGKILL);
+    const auto result = child.wait(bound);
+    INFO(result.out + result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out + result.err) == expected);
+    CHECK(occurrences(result.err, "a replacement for this rank alone") == 4);
+    CHECK(occurrences(result.err, "[ddprun] warning: new round: ") == 1);
+    CHECK(occurrences(result.err, "all ranks that had the state of the training are lost; restart 5 of 8") == 1);
+    CHECK(training.marker.processes() == 0);
+  });
 }
 
 TEST_CASE("all that a step changes is as before it when it is made again") {
@@ -113,17 +110,19 @@ TEST_CASE("all that a step changes is as before it when it is made again") {
       "--train.ema=0.9",          "--train.precision=fp16",      "--optim.skip_outliers=5",
       "--optim.schedule=plateau", "--checkpoint.keep_best=true", "--train.loss_scale_growth_interval=3"};
   const auto expected = undisturbed_digest(overrides);
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=3"}, overrides), training.marker.variables());
-  for (const int rank : {1, 0, 3}) {
-    wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
-    replace(child, training, rank);
-  }
-  const auto result = child.wait(bound);
-  INFO(result.out + result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out + result.err) == expected);
-  CHECK(recorded_steps(training) == first_steps(80));
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=3"}, overrides), training.marker.variables());
+    for (const int rank : {1, 0, 3}) {
+      wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
+      replace(child, training, rank);
+    }
+    const auto result = child.wait(bound);
+    INFO(result.out + result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out + result.err) == expected);
+    CHECK(recorded_steps(training) == first_steps(80));
+  });
 }
 
 // The bits depend on what the lost rank had not sent, or on the speed of ranks. That all end with the same ones is
@@ -136,20 +135,22 @@ TEST_CASE("with a hook that keeps an error, or with shares by speed, the others 
   CAPTURE(overrides);
   const bool has_hook = overrides.front().find("hook") != std::string::npos;
   overrides.emplace_back("--recovery.mode=in_process");
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
-  for (const int rank : {2, 0}) {
-    wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
-    replace(child, training, rank);
-  }
-  const auto result = child.wait(bound);
-  INFO(result.out + result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out + result.err).size() == 64);
-  CHECK(recorded_steps(training) == first_steps(80));
-  CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
-  CHECK(occurrences(result.err, "new round") == 0);
-  CHECK(occurrences(result.out + result.err, "the rank begins with the mean of the others") == (has_hook ? 2 : 0));
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=2"}, overrides), training.marker.variables());
+    for (const int rank : {2, 0}) {
+      wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
+      replace(child, training, rank);
+    }
+    const auto result = child.wait(bound);
+    INFO(result.out + result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out + result.err).size() == 64);
+    CHECK(recorded_steps(training) == first_steps(80));
+    CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
+    CHECK(occurrences(result.err, "new round") == 0);
+    CHECK(occurrences(result.out + result.err, "the rank begins with the mean of the others") == (has_hook ? 2 : 0));
+  });
 }
 
 TEST_CASE("twenty kills of random ranks in one job: the same bits, no descriptor is left open") {
@@ -163,65 +164,64 @@ TEST_CASE("twenty kills of random ranks in one job: the same bits, no descriptor
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=20"}, longer), training.marker.variables());
-  wait_for_step(child, training, 5);
-  std::size_t descriptors = 0;
-  for (int kills = 0; kills < 20; ++kills) {
-    CAPTURE(kills);
-    replace(child, training, static_cast<int>(random() % 3));  // rank 3 stays
-    wait_for_step(child, training, recorded_steps(training).back() + 5);
-    const auto now = descriptors_of(workers_by_rank(training).at(3));
-    if (kills == 0) descriptors = now;
-    CHECK(now <= descriptors + passing);
-  }
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out) == expected);
-  CHECK(recorded_steps(training) == first_steps(400));
-  CHECK(training.marker.processes() == 0);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=20"}, longer), training.marker.variables());
+    wait_for_step(child, training, 5);
+    std::size_t descriptors = 0;
+    for (int kills = 0; kills < 20; ++kills) {
+      CAPTURE(kills);
+      replace(child, training, static_cast<int>(random() % 3));  // rank 3 stays
+      wait_for_step(child, training, recorded_steps(training).back() + 5);
+      const auto now = descriptors_of(workers_by_rank(training).at(3));
+      if (kills == 0) descriptors = now;
+      CHECK(now <= descriptors + passing);
+    }
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out) == expected);
+    CHECK(recorded_steps(training) == first_steps(400));
+    CHECK(training.marker.processes() == 0);
+  });
 }
 
 TEST_CASE("two ranks that die at once are both replaced") {
   const auto expected = undisturbed_digest();
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=2"}), training.marker.variables());
-  wait_for_step(child, training, 20);
-  const auto before = workers_by_rank(training);
-  REQUIRE(before.size() == ranks);
-  ::kill(before.at(0), SIGKILL);
-  ::kill(before.at(3), SIGKILL);
-  std::map<int, pid_t> now;
-  child.wait_until(
-      [&] {
-        now = workers_by_rank(training);
-        return now.size() == ranks && now.at(0) != before.at(0) && now.at(3) != before.at(3);
-      },
-      "replacements for ranks 0 and 3", bound);
-  CHECK(now.at(1) == before.at(1));
-  CHECK(now.at(2) == before.at(2));
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out) == expected);
-  CHECK(recorded_steps(training) == first_steps(80));
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=2"}), training.marker.variables());
+    wait_for_step(child, training, 20);
+    const auto before = all_workers(child, training);
+    ::kill(before.at(0), SIGKILL);
+    ::kill(before.at(3), SIGKILL);
+    const auto now = wait_for_replacements(child, training, before, {0, 3});
+    CHECK(now.at(1) == before.at(1));
+    CHECK(now.at(2) == before.at(2));
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out) == expected);
+    CHECK(recorded_steps(training) == first_steps(80));
+  });
 }
 
 TEST_CASE("replacements that are killed as soon as they start are replaced in turn") {
   const auto expected = undisturbed_digest();
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=4"}), training.marker.variables());
-  wait_for_step(child, training, 20);
-  for (int kills = 0; kills < 4; ++kills) replace(child, training, 2);
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out) == expected);
-  CHECK(recorded_steps(training) == first_steps(80));
-  for (const auto* each : {"restart 1 of 4", "restart 2 of 4", "restart 3 of 4", "restart 4 of 4"})
-    CHECK(occurrences(result.err, each + std::string(": a replacement for this rank alone")) == 1);
-  CHECK(training.marker.processes() == 0);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=4"}), training.marker.variables());
+    wait_for_step(child, training, 20);
+    for (int kills = 0; kills < 4; ++kills) replace(child, training, 2);
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out) == expected);
+    CHECK(recorded_steps(training) == first_steps(80));
+    for (const auto* each : {"restart 1 of 4", "restart 2 of 4", "restart 3 of 4", "restart 4 of 4"})
+      CHECK(occurrences(result.err, each + std::string(": a replacement for this rank alone")) == 1);
+    CHECK(training.marker.processes() == 0);
+  });
 }
 
 TEST_CASE("a replacement that is killed as soon as it starts uses the budget, and its end is the job's") {
@@ -255,38 +255,36 @@ TEST_CASE("a kill with no restart left ends the job with the signal's exit code"
 TEST_CASE("recovery.mode = restart and --restart=all restart every worker") {
   const bool by_option = GENERATE(true, false);
   CAPTURE(by_option);
-  const Training training;
-  Words launch{"--max_restarts=1"};
-  if (by_option) launch.emplace_back("--restart=all");
-  Child child(job_of(training, launch, by_option ? Words{} : Words{"--recovery.mode=restart"}),
-              training.marker.variables());
-  wait_for_step(child, training, 20);
-  const auto before = workers_by_rank(training);
-  REQUIRE(before.size() == ranks);
-  ::kill(before.at(1), SIGKILL);
-  child.wait_until(
-      [&] {
-        const auto now = workers_by_rank(training);
-        return now.size() == ranks && now.at(0) != before.at(0) && now.at(2) != before.at(2);
-      },
-      "new workers", bound);
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(occurrences(result.err, "new round") == 1);
+  in_time([&] {
+    const Training training;
+    Words launch{"--max_restarts=1"};
+    if (by_option) launch.emplace_back("--restart=all");
+    Child child(job_of(training, launch, by_option ? Words{} : Words{"--recovery.mode=restart"}),
+                training.marker.variables());
+    wait_for_step(child, training, 20);
+    const auto before = all_workers(child, training);
+    ::kill(before.at(1), SIGKILL);
+    wait_for_replacements(child, training, before, {0, 2});
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(occurrences(result.err, "new round") == 1);
+  });
 }
 
 TEST_CASE("with --restart=failed the job ends where the workers have not announced that they can recover") {
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=1", "--restart=failed"}, {"--recovery.mode=restart"}),
-              training.marker.variables());
-  wait_for_step(child, training, 5);
-  ::kill(workers_by_rank(training).at(1), SIGKILL);
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 2);
-  CHECK(occurrences(result.err, "rank 0 has not announced that it can recover (--restart=failed)") == 1);
-  CHECK(training.marker.processes() == 0);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=1", "--restart=failed"}, {"--recovery.mode=restart"}),
+                training.marker.variables());
+    wait_for_step(child, training, 5);
+    ::kill(workers_by_rank(training).at(1), SIGKILL);
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 2);
+    CHECK(occurrences(result.err, "rank 0 has not announced that it can recover (--restart=failed)") == 1);
+    CHECK(training.marker.processes() == 0);
+  });
 }
 
 TEST_CASE("a frozen rank is ended and replaced, and the others go on in their processes, with the same bits") {
@@ -295,55 +293,61 @@ TEST_CASE("a frozen rank is ended and replaced, and the others go on in their pr
   CAPTURE(backend, rank);
   const Words overrides{"--dist.backend=" + backend};
   const auto expected = undisturbed_digest(overrides);
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
-  wait_for_step(child, training, 20);
-  replace(child, training, rank, SIGSTOP);
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out + result.err) == expected);
-  CHECK(recorded_steps(training) == first_steps(80));
-  const auto name = "rank " + std::to_string(rank);
-  CHECK_THAT(result.err,
-             Catch::Contains(name + " (local rank " + std::to_string(rank) + ", pid ") &&
-                 Catch::Contains(" failed: " + name + " (pid ") && Catch::Contains(" sent no heartbeat for ") &&
-                 Catch::Contains(": its process is stopped; ") &&
-                 Catch::Contains("; ddprun sent it SIGKILL; restart 1 of 1: a replacement for this rank alone"));
-  CHECK(occurrences(result.err, "new round") == 0);
-  CHECK(training.marker.processes() == 0);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=1"}, overrides), training.marker.variables());
+    wait_for_step(child, training, 20);
+    replace(child, training, rank, SIGSTOP);
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out + result.err) == expected);
+    CHECK(recorded_steps(training) == first_steps(80));
+    const auto name = "rank " + std::to_string(rank);
+    CHECK_THAT(result.err,
+               Catch::Contains(name + " (local rank " + std::to_string(rank) + ", pid ") &&
+                   Catch::Contains(" failed: " + name + " (pid ") && Catch::Contains(" sent no heartbeat for ") &&
+                   Catch::Contains(": its process is stopped; ") &&
+                   Catch::Contains("; ddprun sent it SIGKILL; restart 1 of 1: a replacement for this rank alone"));
+    CHECK(occurrences(result.err, "new round") == 0);
+    CHECK(training.marker.processes() == 0);
+  });
 }
 
 TEST_CASE("a rank that freezes as another one dies is replaced as well, once the others have waited for it") {
   const auto expected = undisturbed_digest();
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=2"}, {"--recovery.wait=2"}), training.marker.variables());
-  wait_for_step(child, training, 20);
-  const auto before = workers_by_rank(training);
-  REQUIRE(before.size() == ranks);
-  REQUIRE(::kill(before.at(2), SIGSTOP) == 0);
-  REQUIRE(::kill(before.at(1), SIGKILL) == 0);
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out + result.err) == expected);
-  CHECK(recorded_steps(training) == first_steps(80));
-  CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
-  CHECK(occurrences(result.err, "new round") == 0);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=2"}, {"--recovery.wait=2"}), training.marker.variables());
+    wait_for_step(child, training, 20);
+    const auto before = all_workers(child, training);
+    ::kill(before.at(2), SIGSTOP);
+    ::kill(before.at(1), SIGKILL);
+    wait_for_replacements(child, training, before, {1, 2});
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out + result.err) == expected);
+    CHECK(recorded_steps(training) == first_steps(80));
+    CHECK(occurrences(result.err, "a replacement for this rank alone") == 2);
+    CHECK(occurrences(result.err, "new round") == 0);
+  });
 }
 
 TEST_CASE("TensorBoard shows each step once after rank 0, which writes its file, was lost twice") {
-  const Training training;
-  const auto folder = training.folder / "events";
-  Child child(job_of(training, {"--max_restarts=2"}, {"--metrics.tensorboard=" + folder.string()}),
-              training.marker.variables());
-  for (const std::int64_t step : {15, 40}) {
-    wait_for_step(child, training, step);
-    replace(child, training, 0);
-  }
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(files_in(folder).size() >= 3);
-  CHECK(shown_steps(folder) == first_steps(80));
+  in_time([&] {
+    const Training training;
+    const auto folder = training.folder / "events";
+    Child child(job_of(training, {"--max_restarts=2"}, {"--metrics.tensorboard=" + folder.string()}),
+                training.marker.variables());
+    for (const std::int64_t step : {15, 40}) {
+      wait_for_step(child, training, step);
+      replace(child, training, 0);
+    }
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(files_in(folder).size() >= 3);
+    CHECK(shown_steps(folder) == first_steps(80));
+  });
 }

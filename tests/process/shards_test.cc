@@ -67,18 +67,20 @@ TEST_CASE("with train.shards a job that loses ranks has the parameters of one pr
         Child(training.job({"--standalone", "--nproc_per_node=1"}, recorded(training, overrides))).wait(bound).out);
   }();
   REQUIRE(expected.size() == 64);
-  const Training training;
-  Child child(training.job({"--standalone", "--nproc_per_node=4", "--max_restarts=3"}, recorded(training, overrides)),
-              training.marker.variables());
-  for (const int rank : {1, 0, 3}) {
-    wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
-    replace(child, training, rank);
-  }
-  const auto result = child.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(parameters_of(result.out) == expected);
-  CHECK(recorded_steps(training) == first_steps(80));
+  in_time([&] {
+    const Training training;
+    Child child(training.job({"--standalone", "--nproc_per_node=4", "--max_restarts=3"}, recorded(training, overrides)),
+                training.marker.variables());
+    for (const int rank : {1, 0, 3}) {
+      wait_for_step(child, training, 10 + static_cast<std::int64_t>(recorded_steps(training).size()));
+      replace(child, training, rank);
+    }
+    const auto result = child.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(parameters_of(result.out) == expected);
+    CHECK(recorded_steps(training) == first_steps(80));
+  });
 }
 
 TEST_CASE("with train.shards a run goes on with another number of ranks, with the same bits") {

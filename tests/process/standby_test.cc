@@ -29,8 +29,8 @@ std::string undisturbed_digest(const Words& overrides) {
 // While it lives, rank 1 is stopped, and the others wait for it: the job does not end meanwhile.
 class Held {
  public:
-  explicit Held(const Training& training) : worker_(workers_by_rank(training).at(1)) {
-    REQUIRE(::kill(worker_, SIGSTOP) == 0);
+  Held(Child& child, const Training& training) : worker_(all_workers(child, training).at(1)) {
+    ::kill(worker_, SIGSTOP);
   }
   ~Held() { ::kill(worker_, SIGCONT); }
   Held(const Held&) = delete;
@@ -42,8 +42,13 @@ class Held {
 
 pid_t wait_for_standby(Child& child, const Training& training) {
   pid_t standby = -1;
-  child.wait_until([&] { return (standby = training.marker.process_named("ddprun-standby")) > 0; },
-                   "a process that stands by", bound);
+  child.wait_until(
+      [&] {
+        standby = training.marker.process_named("ddprun-standby");
+        return standby > 0 || is_done(child);
+      },
+      "a process that stands by", bound);
+  if (is_done(child)) throw TooLate();
   return standby;
 }
 
@@ -77,104 +82,114 @@ TEST_CASE("the process that stands by takes the place of a lost rank, with the s
       Words{}, Words{"--model.name=cnn_bn", "--train.ema=0.9", "--train.precision=fp16", "--optim.skip_outliers=5",
                      "--optim.schedule=plateau", "--train.loss_scale_growth_interval=3"});
   CAPTURE(overrides);
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=3"}, overrides), training.marker.variables());
-  std::int64_t step = 10;
-  for (const int rank : {2, 0, 3}) {
-    CAPTURE(rank);
-    wait_for_step(child, training, step);
-    const Held held(training);
-    const auto standby = wait_for_standby(child, training);
-    CHECK(has_variable(standby, "DDPRUN_STANDBY="));
-    replace(child, training, rank);
-    const auto workers = workers_by_rank(training);
-    CHECK(workers.at(rank) == standby);
-    CHECK_FALSE(has_variable(standby, "DDPRUN_STANDBY="));
-    CHECK(has_variable(standby, "LOCAL_RANK=" + std::to_string(rank) + '\0'));
-    for (const auto* file : {"comm", "oom_score_adj"})
-      CHECK(proc_text(std::to_string(standby), file) == proc_text(std::to_string(workers.at(1)), file));
-    step = recorded_steps(training).back() + 5;
-  }
-  const auto result = child.wait(bound);
-  check_undisturbed(result, training, overrides);
-  CHECK(occurrences(result.err, "a replacement for this rank alone") == 3);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=3"}, overrides), training.marker.variables());
+    std::int64_t step = 10;
+    for (const int rank : {2, 0, 3}) {
+      CAPTURE(rank);
+      wait_for_step(child, training, step);
+      const Held held(child, training);
+      const auto standby = wait_for_standby(child, training);
+      CHECK(has_variable(standby, "DDPRUN_STANDBY="));
+      replace(child, training, rank);
+      const auto workers = workers_by_rank(training);
+      CHECK(workers.at(rank) == standby);
+      CHECK_FALSE(has_variable(standby, "DDPRUN_STANDBY="));
+      CHECK(has_variable(standby, "LOCAL_RANK=" + std::to_string(rank) + '\0'));
+      for (const auto* file : {"comm", "oom_score_adj"})
+        CHECK(proc_text(std::to_string(standby), file) == proc_text(std::to_string(workers.at(1)), file));
+      step = recorded_steps(training).back() + 5;
+    }
+    const auto result = child.wait(bound);
+    check_undisturbed(result, training, overrides);
+    CHECK(occurrences(result.err, "a replacement for this rank alone") == 3);
+  });
 }
 
 TEST_CASE("a process that stood by and was killed or frozen is not missed") {
   const int signal = GENERATE(SIGKILL, SIGSTOP);
   CAPTURE(signal);
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=1"}), training.marker.variables());
-  wait_for_step(child, training, 10);
-  {
-    const Held held(training);
-    const auto standby = wait_for_standby(child, training);
-    REQUIRE(::kill(standby, signal) == 0);
-    // Until its agent knows of its end it might be adopted, and its end would be one more failure of the rank.
-    if (signal == SIGKILL)
-      child.wait_until([&] { return !std::filesystem::exists("/proc/" + std::to_string(standby)); }, "its end");
-    if (signal == SIGSTOP) child.wait_until([&] { return training.marker.processes('T') == 2; }, "its stop");
-    replace(child, training, 2);
-    CHECK(workers_by_rank(training)[2] != standby);
-  }
-  check_undisturbed(child.wait(bound), training);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=1"}), training.marker.variables());
+    wait_for_step(child, training, 10);
+    {
+      const Held held(child, training);
+      const auto standby = wait_for_standby(child, training);
+      REQUIRE(::kill(standby, signal) == 0);
+      // Until its agent knows of its end it might be adopted, and its end would be one more failure of the rank.
+      if (signal == SIGKILL)
+        child.wait_until([&] { return !std::filesystem::exists("/proc/" + std::to_string(standby)); }, "its end");
+      if (signal == SIGSTOP) child.wait_until([&] { return training.marker.processes('T') == 2; }, "its stop");
+      replace(child, training, 2);
+      CHECK(workers_by_rank(training)[2] != standby);
+    }
+    check_undisturbed(child.wait(bound), training);
+  });
 }
 
 TEST_CASE("a process that stands by may be killed before or while it takes the place of a lost rank") {
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=6"}), training.marker.variables());
-  std::int64_t step = 10;
-  for (const bool worker_first : {false, true, true}) {
-    wait_for_step(child, training, step);
-    const Held held(training);
-    const auto standby = wait_for_standby(child, training);
-    const auto worker = workers_by_rank(training).at(3);
-    REQUIRE(::kill(worker_first ? worker : standby, SIGKILL) == 0);
-    REQUIRE(::kill(worker_first ? standby : worker, SIGKILL) == 0);
-    const std::set<pid_t> killed{worker, standby};
-    child.wait_until(
-        [&] {
-          const auto now = workers_by_rank(training);
-          return now.size() == ranks && !killed.contains(now.at(3));
-        },
-        "another worker of rank 3", bound);
-    step = recorded_steps(training).back() + 5;
-  }
-  check_undisturbed(child.wait(bound), training);
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=6"}), training.marker.variables());
+    std::int64_t step = 10;
+    for (const bool worker_first : {false, true, true}) {
+      wait_for_step(child, training, step);
+      const Held held(child, training);
+      const auto standby = wait_for_standby(child, training);
+      const auto worker = workers_by_rank(training).at(3);
+      REQUIRE(::kill(worker_first ? worker : standby, SIGKILL) == 0);
+      REQUIRE(::kill(worker_first ? standby : worker, SIGKILL) == 0);
+      const std::set<pid_t> killed{worker, standby};
+      child.wait_until(
+          [&] {
+            const auto now = workers_by_rank(training);
+            return now.size() == ranks && !killed.contains(now.at(3));
+          },
+          "another worker of rank 3", bound);
+      step = recorded_steps(training).back() + 5;
+    }
+    check_undisturbed(child.wait(bound), training);
+  });
 }
 
 TEST_CASE("no process of a job remains where one stood by at its end") {
   const int signal = GENERATE(0, SIGTERM, SIGKILL);
   CAPTURE(signal);
-  const Training training;
-  Child child(job_of(training, {"--max_restarts=1"}), training.marker.variables());
-  wait_for_step(child, training, 10);
-  {
-    const Held held(training);
-    wait_for_standby(child, training);
-    if (signal != 0) child.signal(signal);
-  }
-  const auto result = child.wait(bound);
-  if (signal == 0) return check_undisturbed(result, training);
-  if (signal == SIGTERM) CHECK(result.code == 128 + SIGTERM);
-  child.wait_until([&] { return training.marker.processes() == 0; }, "the end of every process");
+  in_time([&] {
+    const Training training;
+    Child child(job_of(training, {"--max_restarts=1"}), training.marker.variables());
+    wait_for_step(child, training, 10);
+    {
+      const Held held(child, training);
+      wait_for_standby(child, training);
+      if (signal != 0) child.signal(signal);
+    }
+    const auto result = child.wait(bound);
+    if (signal == 0) return check_undisturbed(result, training);
+    if (signal == SIGTERM) CHECK(result.code == 128 + SIGTERM);
+    child.wait_until([&] { return training.marker.processes() == 0; }, "the end of every process");
+  });
 }
 
 TEST_CASE("no process stands by with recovery.standby = false, nor for a program that does not know of it") {
-  const Training without;
-  Child first(job_of(without, {"--max_restarts=1"}, {"--recovery.standby=false"}), without.marker.variables());
-  const Marker other;
-  Child second(command(two_workers({"--max_restarts=1"}), {"pause"}), other.variables());
-  wait_for_step(first, without, 1);
-  const Held held(without);
-  second.wait_until([&] { return workers_of(other).size() == 2; }, "both workers");
-  // Agents ask their workers at the same intervals from their start on, and this agent starts last.
-  const Training with;
-  Child last(job_of(with, {"--max_restarts=1"}), with.marker.variables());
-  // A rank that takes part in a step has published the one before.
-  wait_for_step(last, with, 2);
-  const Held other_held(with);
-  wait_for_standby(last, with);
-  CHECK_FALSE(any_stands_by(without.marker));
-  CHECK_FALSE(any_stands_by(other));
+  in_time([&] {
+    const Training without;
+    Child first(job_of(without, {"--max_restarts=1"}, {"--recovery.standby=false"}), without.marker.variables());
+    const Marker other;
+    Child second(command(two_workers({"--max_restarts=1"}), {"pause"}), other.variables());
+    wait_for_step(first, without, 1);
+    const Held held(first, without);
+    second.wait_until([&] { return workers_of(other).size() == 2; }, "both workers");
+    // Agents ask their workers at the same intervals from their start on, and this agent starts last.
+    const Training with;
+    Child last(job_of(with, {"--max_restarts=1"}), with.marker.variables());
+    // A rank that takes part in a step has published the one before.
+    wait_for_step(last, with, 2);
+    const Held other_held(last, with);
+    wait_for_standby(last, with);
+    CHECK_FALSE(any_stands_by(without.marker));
+    CHECK_FALSE(any_stands_by(other));
+  });
 }
