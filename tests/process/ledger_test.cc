@@ -5,6 +5,7 @@
 #include "tests/process/metrics_pipe.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
+#include "tests/support/in_time.h"
 
 // data.ledger of jobs that lose ranks, are restarted, stop and continue with other ranks.
 using namespace ddprun::testing;
@@ -52,8 +53,7 @@ std::string newest_checkpoint(const Training& training) {
 
 void kill_rank(const Training& training, int rank) {
   const auto pids = workers_of(training.marker, std::to_string(rank));
-  REQUIRE(pids.size() == 1);
-  REQUIRE(::kill(pids.front(), SIGKILL) == 0);
+  if (pids.size() != 1 || ::kill(pids.front(), SIGKILL) != 0) throw TooLate();
 }
 
 Child::Result verify(const std::filesystem::path& ledger) {
@@ -79,34 +79,36 @@ TEST_CASE("a run with faults, a restart and other numbers of ranks has the ledge
   const auto expected = undisturbed_hash();
   REQUIRE(expected.size() == 64);
 
-  const Training training;
-  Child first(job_of(training, {"--nproc_per_node=4", "--max_restarts=2"}, {"--train.max_steps=45"}),
-              training.marker.variables());
-  wait_for_step(first, training, 5);
-  kill_rank(training, 0);  // rank 0 writes the ledger
-  first.wait_for_err("in generation 1 of their group", bound);
-  wait_for_step(first, training, last_step(training) + 2);  // it is one of that generation
-  kill_rank(training, 2);
-  auto result = first.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(result.err.find("restart 2 of 2: a replacement for this rank alone") != std::string::npos);
+  in_time([&] {
+    const Training training;
+    Child first(job_of(training, {"--nproc_per_node=4", "--max_restarts=2"}, {"--train.max_steps=45"}),
+                training.marker.variables());
+    wait_for_step(first, training, 5);
+    kill_rank(training, 0);  // rank 0 writes the ledger
+    first.wait_for_err("in generation 1 of their group", bound);
+    wait_for_step(first, training, last_step(training) + 2);  // it is one of that generation
+    kill_rank(training, 2);
+    auto result = first.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(result.err.find("restart 2 of 2: a replacement for this rank alone") != std::string::npos);
 
-  Child second(job_of(training, {"--nproc_per_node=3", "--max_restarts=1"}, {"--recovery.mode=restart"}),
-               training.marker.variables());
-  // The run goes on from a checkpoint of this session, which is therefore among those that made the result.
-  second.wait_until([&] { return newest_checkpoint(training) > "step_000045"; }, "a checkpoint", bound);
-  kill_rank(training, 1);
-  result = second.wait(bound);
-  INFO(result.err);
-  CHECK(result.code == 0);
-  CHECK(result.err.find("new round") != std::string::npos);
+    Child second(job_of(training, {"--nproc_per_node=3", "--max_restarts=1"}, {"--recovery.mode=restart"}),
+                 training.marker.variables());
+    // The run goes on from a checkpoint of this session, which is therefore among those that made the result.
+    second.wait_until([&] { return newest_checkpoint(training) > "step_000045"; }, "a checkpoint", bound);
+    kill_rank(training, 1);
+    result = second.wait(bound);
+    INFO(result.err);
+    CHECK(result.code == 0);
+    CHECK(result.err.find("new round") != std::string::npos);
 
-  const auto verdict = verify(training.folder / "ledger");
-  INFO(verdict.out + verdict.err);
-  CHECK(verdict.code == 0);
-  CHECK(parameters_of(verdict.out) == expected);
-  CHECK(verdict.out.find("80 steps in 5 sessions") == 0);
+    const auto verdict = verify(training.folder / "ledger");
+    INFO(verdict.out + verdict.err);
+    CHECK(verdict.code == 0);
+    CHECK(parameters_of(verdict.out) == expected);
+    CHECK(verdict.out.find("80 steps in 5 sessions") == 0);
+  });
 }
 
 TEST_CASE("a run that is preempted and resumed with another number of ranks has the ledger of an undisturbed one") {

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
+#include "tests/support/in_time.h"
 
 // A training of four ranks whose workers are killed while it runs: its records, and its workers by rank.
 namespace ddprun::testing {
@@ -54,26 +54,6 @@ inline std::map<int, pid_t> workers_by_rank(const Training& training) {
       if (variables.find('\0' + ("RANK=" + std::to_string(rank)) + '\0') != std::string::npos) all[rank] = pid;
   }
   return all;
-}
-
-// The job was done before the test disturbed it.
-struct TooLate : std::runtime_error {
-  TooLate() : std::runtime_error("the job was done before the test disturbed it") {}
-};
-
-// Jobs end within a second, in which a test may wait for a processor or a disk. Calls a scenario, which starts a job
-// and disturbs it while it runs, again after it came too late.
-template <class Scenario>
-void in_time(Scenario scenario) {
-  constexpr int most_attempts = 10;
-  for (int attempt = 1; attempt < most_attempts; ++attempt) {
-    try {
-      return scenario();
-    } catch (const TooLate&) {
-      continue;
-    }
-  }
-  scenario();
 }
 
 // Returns whether the job, whose rank 0 has this agent, has made its last step.
