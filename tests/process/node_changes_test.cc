@@ -112,6 +112,47 @@ TEST_CASE("a node that joins gets a large state while the others train, and join
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }
 
+namespace {
+
+// Kills a worker while a third node gets the state, and checks how the job ends. Returns whether the node had not got
+// all of it: its worker is stopped until then, but may be so too late.
+bool is_killed_while_state_is_sent(const std::string& lost) {
+  NodeTraining job("1:3", "1", {"--max_restarts=3"},
+                   {"--train.batch_size=0", "--train.global_batch_size=40", "--data.samples=2000", "--model.name=mlp",
+                    "--model.hidden=2400 2400", "--optim.name=adam"});
+  auto& a = job.start();
+  auto& b = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(3);
+  auto& c = job.start();
+  a.wait_until([&] { return (a.out() + a.err()).find("get the state while the others train") != std::string::npos; },
+               "the state that is sent", bound);
+  const auto workers = job.workers();
+  REQUIRE(workers.size() == 3);
+  const pid_t receiver = workers.at(&c);
+  ::kill(receiver, SIGSTOP);
+  ::kill(lost == "receiver" ? receiver : workers.at(lost == "sender" ? &a : &b), SIGKILL);
+  ::kill(receiver, SIGCONT);
+  const auto output = output_of(a) + output_of(b) + output_of(c);
+  INFO(output);
+  CHECK(occurrences(output, "new round") == 0);
+  CHECK(recorded_steps(job.training) == first_steps(100));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+  CHECK(job.training.marker.processes() == 0);
+  return occurrences(output, "those that join have the state") == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a worker is lost while a node gets a large state: the others train on, and the node joins") {
+  const std::string lost = GENERATE("receiver", "sender", "other");
+  CAPTURE(lost);
+  constexpr int most_attempts = 10;
+  bool within = false;
+  for (int attempt = 0; attempt < most_attempts && !within; ++attempt) within = is_killed_while_state_is_sent(lost);
+  CHECK(within);
+}
+
 TEST_CASE("nodes that come one after the other join once the workers of all of them are ready") {
   auto overrides = same_steps;
   overrides.back() = "--data.samples=32000";

@@ -134,8 +134,10 @@ class Trainer::Impl {
 
   // Begins to send the state to those that have asked for it. Returns whether this rank asks for a change of the group.
   bool between_steps() {
-    if (auto receivers = sender_ ? nullptr : recovery_->take_receivers())
+    if (auto receivers = sender_ ? nullptr : recovery_->take_receivers()) {
+      log::info("those that are to join get the state while the others train");
       sender_.emplace(state_, std::move(receivers), mebibytes(config_.checkpoint.heal_memory));
+    }
     return recovery_->change_decided();
   }
 
