@@ -1,8 +1,11 @@
 #include "rendezvous/recovery/recovery_keys.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/error.h"
 #include "rendezvous/progress/rank_record.h"
 
 namespace ddprun {
@@ -42,8 +45,8 @@ std::string RecoveryKeys::state_offer(std::uint64_t joined_in) const {
   return key(round, fmt::format("state/{}/offer", joined_in));
 }
 
-std::string RecoveryKeys::state_request(std::uint64_t joined_in) const {
-  return key(round, fmt::format("state/{}/request", joined_in));
+std::string RecoveryKeys::state_request(std::uint64_t generation, std::size_t number) const {
+  return key(round, fmt::format("state/{}/requests/{}", generation, number));
 }
 
 std::string RecoveryKeys::groups() const {
@@ -70,6 +73,14 @@ std::vector<std::string> parse_member_list(std::string_view text) {
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
   return members;
+}
+
+std::uint64_t parse_generation(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw make_error(Errc::protocol, "the store holds '{}' as a generation", text);
+  return value;
 }
 
 }  // namespace ddprun

@@ -40,10 +40,11 @@ struct RecoveryKeys {
   // members of the next generation from another store.
   std::string leaving() const;
   std::string over() const;  // set once a worker is done: nobody joins any more
-  // Set while a worker offers the state of the training to those that join in a generation, before they do.
+  // Set to the present generation once its rank 0 offers the state of the training to those that join in that later
+  // one.
   std::string state_offer(std::uint64_t joined_in) const;
-  // Those that get it, all of one node: member_list(), set once.
-  std::string state_request(std::uint64_t joined_in) const;
+  // Those of one node that get the state from rank 0 of a generation: member_list(), set once. number: from 0 on.
+  std::string state_request(std::uint64_t generation, std::size_t number) const;
   // The prefix of the keys of all generations' groups.
   std::string groups() const;
 };
@@ -55,5 +56,7 @@ bool joins_later(std::string_view member);
 // The text of a list, with a space between the names, and its inverse.
 std::string member_list(const std::vector<std::string>& members);
 std::vector<std::string> parse_member_list(std::string_view text);
+// Returns the number of a generation that the store holds. Throws Errc::protocol.
+std::uint64_t parse_generation(std::string_view text);
 
 }  // namespace ddprun

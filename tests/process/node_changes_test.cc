@@ -112,6 +112,30 @@ TEST_CASE("a node that joins gets a large state while the others train, and join
   CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
 }
 
+TEST_CASE("nodes that come while another one gets a large state get it as well, and all join without a copy of it") {
+  NodeTraining job("1:3", "1", {},
+                   {"--train.batch_size=0", "--train.global_batch_size=40", "--data.samples=4000", "--model.name=mlp",
+                    "--model.hidden=2400 2400", "--optim.name=adam"});
+  job.may_wait = true;
+  const auto fifo = (job.training.folder / "fifo").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const ddprun::UniqueFd writer(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  auto& a = job.start();
+  a.wait_for_err(able, bound);
+  job.wait_for_step(3);
+  auto& b = job.start({}, {.wait_for = fifo});
+  a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers", bound);
+  auto& c = job.start({"--nproc_per_node=2"}, {.wait_for = fifo});
+  a.wait_for_err("generation 0 goes on with 3 nodes and 4 workers", bound);
+  REQUIRE(::write(writer.get(), "\n\n\n", 3) == 3);  // the workers of both nodes begin
+  a.wait_for_err("in generation 2 of their group", bound);
+  const auto output = output_of(a) + output_of(b) + output_of(c);
+  CHECK(occurrences(output, "those that join have the state") == 2);
+  CHECK(occurrences(output, "copied the state") == 0);
+  CHECK(recorded_steps(job.training) == first_steps(200));
+  CHECK_THAT(job.verified(), Catch::Contains("each once in its epoch"));
+}
+
 namespace {
 
 // Kills a worker while a third node gets the state, and checks how the job ends. Returns whether the node had not got

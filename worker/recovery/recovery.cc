@@ -1,7 +1,6 @@
 #include "worker/recovery/recovery.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -31,14 +30,6 @@ using Clock = std::chrono::system_clock;
 
 Deadline soon() {
   return Deadline::in(store_timeout);
-}
-
-std::uint64_t parse_generation(const std::string& text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw make_error(Errc::protocol, "the store holds '{}' as the newest generation", text);
-  return value;
 }
 
 std::vector<std::string> members_of_node(const WorkerEnv& env) {
@@ -181,7 +172,7 @@ StateOffer::Form Recovery::form_beside() {
 }
 
 void Recovery::offer_state() {
-  offer_.emplace(connect_watch(), form_beside(), keys_, state_.generation() + 1);
+  offer_.emplace(connect_watch(), form_beside(), keys_, state_.generation());
 }
 
 // A process that replaces a lost one joins at once, and so does one whose group has lost others meanwhile.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/deadline.h"
 #include "common/error.h"
@@ -21,11 +22,18 @@ Deadline answer_deadline() {
   return Deadline::in(bound);
 }
 
-std::string prefix_of(const RecoveryKeys& keys, std::uint64_t joined_in) {
-  return fmt::format("{}state/{}/", keys.groups(), joined_in);
+std::string prefix_of(const RecoveryKeys& keys, std::uint64_t generation, std::size_t number) {
+  return fmt::format("{}state/{}/{}/", keys.groups(), generation, number);
 }
 
-// Returns who gets the state; none when stop is requested, or nobody has asked for it in time.
+// Returns the generation whose rank 0 offers the state; none if nobody does.
+std::optional<std::uint64_t> offering_generation(Store& store, const RecoveryKeys& keys, std::uint64_t joined_in) {
+  const auto offer = keys.state_offer(joined_in);
+  if (!store.check({offer}, answer_deadline())) return std::nullopt;
+  return parse_generation(store.get(offer, answer_deadline()));
+}
+
+// Returns the processes of a request; none when stop is requested, or nobody has made it in time.
 std::optional<std::vector<std::string>> await_request(Store& store, const std::string& key,
                                                       const std::stop_token& stop) {
   constexpr std::chrono::milliseconds interval{20};
@@ -42,43 +50,60 @@ std::optional<std::vector<std::string>> await_request(Store& store, const std::s
 
 }  // namespace
 
-StateOffer::StateOffer(PlanWatch::Connect connect, Form form, const RecoveryKeys& keys, std::uint64_t joined_in)
+StateOffer::StateOffer(PlanWatch::Connect connect, Form form, const RecoveryKeys& keys, std::uint64_t generation)
     : connect_(std::move(connect)),
       form_(std::move(form)),
       keys_(keys),
-      joined_in_(joined_in),
+      generation_(generation),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 std::unique_ptr<ProcessGroup> StateOffer::take() {
   const std::lock_guard lock(mutex_);
-  return std::move(formed_);
+  if (formed_.empty()) return nullptr;
+  auto group = std::move(formed_.front());
+  formed_.pop_front();
+  return group;
 }
 
 void StateOffer::run(const std::stop_token& stop) try {
+  constexpr std::uint64_t most_changes = 16;  // that nodes ask for before the members change
   const auto store = connect_(Deadline::never(), stop);
-  store->set(keys_.state_offer(joined_in_), "1", answer_deadline());
-  const auto request = keys_.state_request(joined_in_);
-  store->wait({request}, Deadline::never());
-  const auto receivers = parse_member_list(store->get(request, answer_deadline()));
-  auto group = form_(prefix_of(keys_, joined_in_), 0, static_cast<int>(receivers.size()) + 1, stop);
-  const std::lock_guard lock(mutex_);
-  formed_ = std::move(group);
+  for (std::uint64_t ahead = 1; ahead <= most_changes; ++ahead)
+    store->set(keys_.state_offer(generation_ + ahead), std::to_string(generation_), answer_deadline());
+  for (std::size_t number = 0; !stop.stop_requested(); ++number) form(*store, number, stop);
 } catch (const Error& error) {
   if (!stop.stop_requested()) log::debug("the state of the training is not sent ahead: {}", error.what());
+}
+
+// Forms the group with a node that asks for the state. One that is lost meanwhile keeps no other from it.
+void StateOffer::form(Store& store, std::size_t number, const std::stop_token& stop) {
+  const auto request = keys_.state_request(generation_, number);
+  store.wait({request}, Deadline::never());
+  const auto receivers = parse_member_list(store.get(request, answer_deadline()));
+  try {
+    auto group = form_(prefix_of(keys_, generation_, number), 0, static_cast<int>(receivers.size()) + 1, stop);
+    const std::lock_guard lock(mutex_);
+    formed_.push_back(std::move(group));
+  } catch (const Error& error) {
+    log::debug("the state of the training is not sent to {}: {}", fmt::join(receivers, ", "), error.what());
+  }
 }
 
 std::unique_ptr<ProcessGroup> accept_offer(Store& store, const StateOffer::Form& form, const RecoveryKeys& keys,
                                            std::uint64_t joined_in, const std::vector<std::string>& node,
                                            const std::string& self, const std::stop_token& stop) try {
-  if (!store.check({keys.state_offer(joined_in)}, answer_deadline())) return nullptr;
-  const auto request = keys.state_request(joined_in);
-  if (self == node.front()) store.compare_set(request, "", member_list(node), answer_deadline());
-  const auto receivers = await_request(store, request, stop);
-  if (!receivers) return nullptr;
-  const auto own = std::ranges::find(*receivers, self);
-  if (own == receivers->end()) return nullptr;
-  return form(prefix_of(keys, joined_in), static_cast<int>(own - receivers->begin()) + 1,
-              static_cast<int>(receivers->size()) + 1, stop);
+  const auto generation = offering_generation(store, keys, joined_in);
+  if (!generation) return nullptr;
+  for (std::size_t number = 0;; ++number) {
+    const auto request = keys.state_request(*generation, number);
+    if (self == node.front()) store.compare_set(request, "", member_list(node), answer_deadline());
+    const auto receivers = await_request(store, request, stop);
+    if (!receivers) return nullptr;
+    const auto own = std::ranges::find(*receivers, self);
+    if (own == receivers->end()) continue;
+    return form(prefix_of(keys, *generation, number), static_cast<int>(own - receivers->begin()) + 1,
+                static_cast<int>(receivers->size()) + 1, stop);
+  }
 } catch (const Error& error) {
   log::debug("the state of the training does not come ahead: {}", error.what());
   return nullptr;

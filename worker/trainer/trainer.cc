@@ -1,6 +1,7 @@
 #include "worker/trainer/trainer.h"
 
 #include <chrono>
+#include <list>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -134,9 +135,9 @@ class Trainer::Impl {
 
   // Begins to send the state to those that have asked for it. Returns whether this rank asks for a change of the group.
   bool between_steps() {
-    if (auto receivers = sender_ ? nullptr : recovery_->take_receivers()) {
+    while (auto receivers = recovery_->take_receivers()) {
       log::info("those that are to join get the state while the others train");
-      sender_.emplace(state_, std::move(receivers), mebibytes(config_.checkpoint.heal_memory));
+      senders_.emplace_back(state_, std::move(receivers), mebibytes(config_.checkpoint.heal_memory));
     }
     return recovery_->change_decided();
   }
@@ -204,7 +205,7 @@ class Trainer::Impl {
 
   // The events of the last step follow again in the next group where they may not be done.
   void leave_group() {
-    sender_.reset();
+    senders_.clear();
     if (!session_) return;
     if (copies_) {
       copies_->set_aside(*backup_);
@@ -243,11 +244,13 @@ class Trainer::Impl {
   }
 
   void end_sent_state() {
-    if (!sender_ || !sender_->finish(rest_of(state_, *backup_))) return;
-    const auto figures = sender_->figures();
-    const auto waited = std::chrono::duration<double, std::milli>(figures.waited);
-    log::info("those that join have the state, {:.0f} MB, by {} steps that waited {:.0f} ms",
-              static_cast<double>(figures.bytes) / 1e6, figures.updates, waited.count());
+    for (auto& sender : senders_) {
+      if (!sender.finish(rest_of(state_, *backup_))) continue;
+      const auto figures = sender.figures();
+      const auto waited = std::chrono::duration<double, std::milli>(figures.waited);
+      log::info("those that join have the state, {:.0f} MB, by {} steps that waited {:.0f} ms",
+                static_cast<double>(figures.bytes) / 1e6, figures.updates, waited.count());
+    }
   }
 
   Recovery::Copy copy() {
@@ -393,7 +396,7 @@ class Trainer::Impl {
   std::optional<PartCopies> copies_;                    // set if it can, and ranks have parts of the state
   bool is_used_ = false;                                // whether a session has had the state
   std::unique_ptr<Session> session_;                    // null if there is none in the next group yet
-  std::optional<StateSender> sender_;                   // set while this rank sends the state to those that join
+  std::list<StateSender> senders_;                      // of the state, each to a node that is to join
   std::optional<RecoveryTimes> recovering_;             // set until the first step in that group is done
   std::optional<checkpoint::Checkpoints> checkpoints_;  // set if there is a folder for them
   Summary summary_;

@@ -6,28 +6,15 @@
 #include <thread>
 
 #include "common/error.h"
-#include "rendezvous/store/store_server_thread.h"
-#include "rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
+#include "tests/unit/recovery/served_store.h"
 
 using namespace ddprun;
+using ddprun::testing::ServedStore;
 using namespace std::chrono_literals;
 
-namespace {
-
-struct StoreForTest {
-  std::optional<StoreServerThread> server{std::in_place};
-
-  std::shared_ptr<Store> connect(const std::stop_token& stop = {}) const {
-    return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port(), .stop = stop},
-                                      Deadline::in(10s));
-  }
-};
-
-}  // namespace
-
 TEST_CASE("a watch says once that the key was set, that the time is up or that the store has failed") {
-  StoreForTest store;
+  ServedStore store;
   const auto client = store.connect();
   const auto connect = [&store](Deadline, const std::stop_token& stop) { return store.connect(stop); };
   std::promise<std::string> said;
@@ -72,7 +59,7 @@ TEST_CASE("a watch says once that the key was set, that the time is up or that t
 }
 
 TEST_CASE("a watch that ends before says nothing") {
-  const StoreForTest store;
+  const ServedStore store;
   bool called = false;
   {
     const auto connect = [&](Deadline, const std::stop_token& stop) { return store.connect(stop); };

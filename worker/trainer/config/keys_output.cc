@@ -40,7 +40,7 @@ void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c) {
        .max = 1,
        .scope = Scope::group});
   s.add("checkpoint.heal_memory", c.heal_memory,
-        {.help = "the most MiB of gradients that rank 0 keeps for the processes of a node that is to join, to which it "
+        {.help = "the most MiB of gradients that rank 0 keeps for each node that is to join, to whose processes it "
                  "sends the state while training goes on: steps wait when there are more. 0: nothing is sent ahead, "
                  "and all ranks wait while these processes copy the state",
          .min = 0,

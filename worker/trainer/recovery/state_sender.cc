@@ -38,12 +38,12 @@ StateSender::StateSender(TrainState& state, std::unique_ptr<ProcessGroup> group,
     : state_(state), group_(std::move(group)), memory_(memory), piece_(piece), parameters_(streamed_parameters(state)) {
   for (int rank = 1; rank < group_->size(); ++rank) receivers_.push_back(rank);
   for (const auto& parameter : parameters_) figures_.bytes += parameter.bytes();
-  state_.listener = this;
+  state_.listeners.push_back(this);
   thread_ = start_signal_free_thread([this] { run(); });
 }
 
 StateSender::~StateSender() {
-  state_.listener = nullptr;
+  std::erase(state_.listeners, this);
   if (!finished_) group_->abort("the run does not go on as it was");  // the thread may have the lock while it sends
   {
     const std::lock_guard lock(mutex_);

@@ -230,7 +230,7 @@ bool TrainSession::wants_figures(std::int64_t step) const {
 // from here on, unless the optimizer exchanges parts of tensors (optim::TensorParts).
 void TrainSession::update_parameters(PhaseTimer& timer) {
   {
-    const ToldUpdate told(state_.listener);
+    const ToldUpdate told(state_.listeners);
     state_.optimizer->step();
   }
   progress_ = Progress::updated;

@@ -49,7 +49,7 @@ struct TrainState {
   // To be called before parameters, optimizer state or averages change: waits for those who read them on another
   // thread, as a checkpoint does that is saved in the background. They read no buffers.
   std::function<void()> await_readers = [] {};
-  UpdateListener* listener = nullptr;  // told of updates; null: nobody is
+  std::vector<UpdateListener*> listeners;  // told of updates
 
   // Goes on at the position of a checkpoint's run; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 namespace ddprun::trainer {
 
 // Is told of each update of the parameters: of all that changes them and the optimizer's state.
@@ -13,20 +15,20 @@ class UpdateListener {
   virtual void after_update() noexcept = 0;
 };
 
-// Tells a listener, if there is one, that an update begins, and at its end that it has ended.
+// Tells all listeners that an update begins, and at its end that it has ended.
 class ToldUpdate {
  public:
-  explicit ToldUpdate(UpdateListener* listener) : listener_(listener) {
-    if (listener_) listener_->before_update();
+  explicit ToldUpdate(const std::vector<UpdateListener*>& listeners) : listeners_(listeners) {
+    for (auto* listener : listeners_) listener->before_update();
   }
   ~ToldUpdate() {
-    if (listener_) listener_->after_update();
+    for (auto* listener : listeners_) listener->after_update();
   }
   ToldUpdate(const ToldUpdate&) = delete;
   ToldUpdate& operator=(const ToldUpdate&) = delete;
 
  private:
-  UpdateListener* const listener_;
+  const std::vector<UpdateListener*>& listeners_;
 };
 
 }  // namespace ddprun::trainer

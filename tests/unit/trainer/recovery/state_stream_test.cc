@@ -85,6 +85,31 @@ TEST_CASE("a process gets the state of a run that goes on, and has its bits") {
     CHECK_FALSE(parameter.grad().defined());
 }
 
+TEST_CASE("processes of two nodes get the state at once, though the second comes later, and have its bits") {
+  const std::size_t memory = GENERATE(one_update, plenty);
+  CAPTURE(memory);
+  SentRun sent("adam", memory);
+  while (sent.sender->figures().updates == 0) sent.train(1);
+  sent.start_receiver();
+  sent.train(2);
+  Replica later(sent.job);
+  StepBackup later_backup(later.state, [](std::int64_t) {});
+  auto pair = make_thread_groups(2);
+  StateSender later_sender(sent.run.state, std::move(pair[0]), memory, small_piece);
+  std::atomic<bool> caught_up = false;
+  std::thread receiver([&] { receive_state(later.state, later_backup, *pair[1], [&] { caught_up = true; }); });
+  while (!sent.caught_up || !caught_up) sent.train(1);
+  sent.train(2);
+  sent.backup.end_events();
+  CHECK(sent.sender->finish(rest_of(sent.run.state, sent.backup)));
+  CHECK(later_sender.finish(rest_of(sent.run.state, sent.backup)));
+  sent.receiver.join();
+  receiver.join();
+  CHECK(sent.failure.empty());
+  CHECK(digest(sent.newcomer.state) == digest(sent.run.state));
+  CHECK(digest(later.state) == digest(sent.run.state));
+}
+
 TEST_CASE("a process that has not caught up gets no end of the state, and learns that it comes no more") {
   SentRun sent("adam");
   CHECK_FALSE(sent.sender->finish(rest_of(sent.run.state, sent.backup)));
