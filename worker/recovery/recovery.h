@@ -76,8 +76,8 @@ class Recovery {
   // To be called instead by all ranks after a step, once change_decided() was true at one of them.
   std::optional<Resumed> change(const Copy& copy);
   // From now until the next recover() or change(), this rank offers the state to the processes of nodes that are to
-  // join, so that they have it when they do. take_receivers() returns the group with those of a node that have asked for
-  // it, in which this process is rank 0, once after it has formed; otherwise null, at once.
+  // join, so that they have it when they do. take_receivers() returns the group with those of a node that have asked
+  // for it, in which this process is rank 0, once after it has formed; otherwise null, at once.
   void offer_state();
   std::unique_ptr<ProcessGroup> take_receivers() { return offer_ ? offer_->take() : nullptr; }
   // To be called by a process that is to join, before announce(): returns the group in which rank 0 sends the state;

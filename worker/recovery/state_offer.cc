@@ -26,11 +26,14 @@ std::string prefix_of(const RecoveryKeys& keys, std::uint64_t generation, std::s
   return fmt::format("{}state/{}/{}/", keys.groups(), generation, number);
 }
 
-// Returns the generation whose rank 0 offers the state; none if nobody does.
+// Returns the generation whose rank 0 offers the state; none if nobody does, or the members have changed since.
 std::optional<std::uint64_t> offering_generation(Store& store, const RecoveryKeys& keys, std::uint64_t joined_in) {
   const auto offer = keys.state_offer(joined_in);
   if (!store.check({offer}, answer_deadline())) return std::nullopt;
-  return parse_generation(store.get(offer, answer_deadline()));
+  const auto generation = parse_generation(store.get(offer, answer_deadline()));
+  const bool is_over = store.check({keys.newest()}, answer_deadline()) &&
+                       parse_generation(store.get(keys.newest(), answer_deadline())) > generation;
+  return is_over ? std::nullopt : std::optional(generation);
 }
 
 // Returns the processes of a request; none when stop is requested, or nobody has made it in time.

@@ -33,7 +33,7 @@ class StateOffer {
   StateOffer(const StateOffer&) = delete;
   StateOffer& operator=(const StateOffer&) = delete;
 
-  // Returns each group that has formed once; null if there is none. This process is rank 0 in it.
+  // Returns each group once after it has formed; otherwise null. This process is rank 0 in it.
   std::unique_ptr<ProcessGroup> take();
 
  private:

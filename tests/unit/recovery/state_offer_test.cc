@@ -86,6 +86,15 @@ TEST_CASE("a node whose group does not form keeps no other from the state") {
   CHECK(take(offer)->size() == 2);
 }
 
+TEST_CASE("nobody asks for a state in a generation that is over") {
+  Job job;
+  const auto deadline = Deadline::in(std::chrono::seconds(10));
+  job.store->set(job.keys.state_offer(7), "4", deadline);
+  job.store->set(job.keys.newest(), "5", deadline);
+  CHECK_FALSE(job.accept(7, {"2.7"}, "2.7"));
+  CHECK_FALSE(job.store->check({job.keys.state_request(4, 0)}, deadline));
+}
+
 TEST_CASE("nobody gets a state that is not offered, or when it joins at once") {
   Job job;
   CHECK_FALSE(job.accept(5, {"2.5"}, "2.5"));
