@@ -14,6 +14,29 @@
 // Nodes that leave and join a training while the workers of the others keep their processes.
 using namespace ddprun::testing;
 
+namespace {
+
+// Workers of agents with this FIFO (NodeOptions::wait_for) wait before they begin.
+class WaitingWorkers {
+ public:
+  explicit WaitingWorkers(NodeTraining& job) : fifo_((job.training.folder / "fifo").string()) {
+    job.may_wait = true;
+    REQUIRE(::mkfifo(fifo_.c_str(), 0600) == 0);
+    writer_ = ddprun::UniqueFd(::open(fifo_.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  const std::string& fifo() const { return fifo_; }
+  // So many of them begin.
+  void begin(std::size_t workers) const {
+    REQUIRE(::write(writer_.get(), std::string(workers, '\n').data(), workers) == static_cast<ssize_t>(workers));
+  }
+
+ private:
+  const std::string fifo_;
+  ddprun::UniqueFd writer_;
+};
+
+}  // namespace
+
 TEST_CASE("when a node is lost, the workers of the others go on in their processes, and no sample is lost") {
   const Words backend{"--dist.backend=" + std::string(GENERATE("gloo", "shm"))};
   CAPTURE(backend);
@@ -116,18 +139,15 @@ TEST_CASE("nodes that come while another one gets a large state get it as well, 
   NodeTraining job("1:3", "1", {},
                    {"--train.batch_size=0", "--train.global_batch_size=40", "--data.samples=4000", "--model.name=mlp",
                     "--model.hidden=2400 2400", "--optim.name=adam"});
-  job.may_wait = true;
-  const auto fifo = (job.training.folder / "fifo").string();
-  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  const ddprun::UniqueFd writer(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  const WaitingWorkers waiting(job);
   auto& a = job.start();
   a.wait_for_err(able, bound);
   job.wait_for_step(3);
-  auto& b = job.start({}, {.wait_for = fifo});
+  auto& b = job.start({}, {.wait_for = waiting.fifo()});
   a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers", bound);
-  auto& c = job.start({"--nproc_per_node=2"}, {.wait_for = fifo});
+  auto& c = job.start({"--nproc_per_node=2"}, {.wait_for = waiting.fifo()});
   a.wait_for_err("generation 0 goes on with 3 nodes and 4 workers", bound);
-  REQUIRE(::write(writer.get(), "\n\n\n", 3) == 3);  // the workers of both nodes begin
+  waiting.begin(3);
   a.wait_for_err("in generation 2 of their group", bound);
   const auto output = output_of(a) + output_of(b) + output_of(c);
   CHECK(occurrences(output, "those that join have the state") == 2);
@@ -181,21 +201,18 @@ TEST_CASE("nodes that come one after the other join once the workers of all of t
   auto overrides = same_steps;
   overrides.back() = "--data.samples=32000";
   NodeTraining job("1:3", "1", {}, overrides);
-  job.may_wait = true;
-  const auto fifo = (job.training.folder / "fifo").string();
-  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  const ddprun::UniqueFd writer(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  const WaitingWorkers waiting(job);
   auto& a = job.start();
   a.wait_for_err(able, bound);
   job.wait_for_step(5);
-  auto& b = job.start({}, {.wait_for = fifo});
+  auto& b = job.start({}, {.wait_for = waiting.fifo()});
   a.wait_for_err("generation 0 goes on with 2 nodes and 2 workers", bound);
   auto& c = job.start();
   a.wait_for_err("generation 0 goes on with 3 nodes and 3 workers", bound);
   // It announces that it is ready right after it has opened this file.
   a.wait_until([&] { return std::filesystem::exists(job.ledger(2)); }, "the ledger of the third node", bound);
   job.wait_for_steps(100);
-  REQUIRE(::write(writer.get(), "\n", 1) == 1);
+  waiting.begin(1);
   a.wait_for_err("in generation 2 of their group", bound);
   const auto output = output_of(a) + output_of(b) + output_of(c);
   CHECK(occurrences(output, "in generation 1 of their group") == 0);
