@@ -92,7 +92,7 @@ inline std::map<int, pid_t> wait_for_replacements(Child& child, const Training& 
 inline std::map<int, pid_t> all_workers(Child& child, const Training& training) {
   auto workers = workers_by_rank(training);
   if (workers.size() < ranks) {
-    child.wait_until([&] { return is_done(child); }, "all workers, nor the job's end");
+    child.wait_until([&] { return is_done(child); }, "worker of each rank, nor the end of the job");
     throw TooLate();
   }
   return workers;
