@@ -1,14 +1,43 @@
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "worker/parallel/device_hooks.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/parallel/owned_buffer.h"
-#include "worker/reducer/bucket_stages.h"
 #include "worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {
+
+// An allreduce of 16 bits, behind which its result is widened once.
+class CastWork final : public Work {
+ public:
+  CastWork(WorkPtr reduced, Tensor narrow, Tensor wide)
+      : reduced_(std::move(reduced)), narrow_(std::move(narrow)), wide_(std::move(wide)) {}
+
+  void wait(Deadline deadline) override {
+    reduced_->wait(deadline);
+    widen();
+  }
+  void order(void* stream, float* cancelled) override {
+    reduced_->order(stream, cancelled);
+    widen();
+  }
+  bool done() const override { return reduced_->done(); }
+  std::optional<Error> error() const override { return reduced_->error(); }
+
+ private:
+  void widen() {
+    if (!std::exchange(widened_, true)) kernels::copy(narrow_, wide_);
+  }
+
+  const WorkPtr reduced_;
+  const Tensor narrow_;
+  Tensor wide_;
+  bool widened_ = false;
+};
 
 class DeviceCastHook final : public CommHook {
  public:
@@ -27,21 +56,16 @@ class DeviceCastHook final : public CommHook {
   WorkPtr start(const GradBucket& bucket) override {
     Tensor wide = wide_[bucket.index], narrow = narrow_[bucket.index];
     kernels::copy(wide, narrow);
-    return stages_.add(group_.allreduce(span_of_tensor(narrow), ReduceOp::average, {.after = bucket.after}),
-                       {[wide, narrow]() mutable {
-                         kernels::copy(narrow, wide);
-                         return WorkPtr();
-                       }});
+    return std::make_shared<CastWork>(
+        group_.allreduce(span_of_tensor(narrow), ReduceOp::average, {.after = bucket.after}), narrow, wide);
   }
 
   bool accepts_devices() const override { return true; }
-  void cancel() override { stages_.cancel(); }
 
  private:
   const DType dtype_;
   ProcessGroup& group_;
   std::vector<Tensor> wide_, narrow_;  // by bucket
-  BucketStages stages_;
 };
 
 }  // namespace
