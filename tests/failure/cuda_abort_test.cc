@@ -114,10 +114,15 @@ class Tally {
 
 // The host reads the first step's loss, and so waits for that step; it does not wait for those of the others.
 TEST_CASE("an abort after any operation of three steps on devices leaves the state before a step or after it") {
+  const std::string more =
+      GENERATE("", "precision = fp16\nema = 0.9\n[optim]\nskip_outliers = 100\n", "[parallel]\nhook = bf16\n");
+  CAPTURE(more);
   CudaJob job(
       "[model]\nname = mlp\nhidden = 24 16\n[data]\nname = random\nlabels = true\noutputs = 3\nshape = 6\nsamples = "
       "64\n"
-      "test_samples = 4\nworkers = 0\n[train]\nbatch_size = 4\n[dist]\nbucket_mb = 0.001\n[optim]\nname = adam\n",
+      "test_samples = 4\nworkers = 0\n[dist]\nbucket_mb = 0.001\n[optim]\nname = adam\n"
+      "[train]\nbatch_size = 4\n" +
+          more,
       3);
   std::vector<CudaJob::End> ends;
   const int operations = run_with_abort(job, 0, -1, ends);

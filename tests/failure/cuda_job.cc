@@ -24,6 +24,8 @@ std::string state_of(const trainer::TrainState& state) {
   std::string bytes;
   for (const auto& [name, parameter] : state.model->named_parameters()) append(bytes, parameter.value());
   for (const auto& [name, tensor] : state.optimizer->state()) append(bytes, tensor);
+  if (state.ema)
+    for (const auto& [name, tensor] : state.ema->averages()) append(bytes, tensor);
   return bytes;
 }
 

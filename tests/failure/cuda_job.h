@@ -29,7 +29,7 @@ class CudaJob {
   struct End {
     std::string failure;         // the error that ended the rank; empty: none did
     Errc code = Errc::internal;  // code of the failure
-    std::string state;           // weights and the optimizer's state on the device afterwards, as bytes
+    std::string state;           // weights, the optimizer's state and averages on the device afterwards, as bytes
   };
 
   // text is that of a train.cfg. steps: those of each run.

@@ -87,8 +87,10 @@ TEST_CASE("a rank queues an update behind the gradients of all ranks, and waits 
       GENERATE(table<std::string, bool>({{"[optim]\nname = adam\nclip_norm = 1\n", false},
                                          {"[optim]\nname = sgd\nmomentum = 0.9\n", false},
                                          {"[optim]\nname = sgd\nmomentum = 0.9\ndampening = 0.1\n", true},
-                                         {"[optim]\nname = adam\nskip_outliers = 100\n", true},
-                                         {"[optim]\nname = adam\n[train]\nema = 0.9\n", true}}));
+                                         {"[optim]\nname = adam\nskip_outliers = 100\n", false},
+                                         {"[optim]\nname = adam\n[train]\nema = 0.9\n", false},
+                                         {"[optim]\nname = adam\n[train]\nprecision = fp16\n", false},
+                                         {"[optim]\nname = adam\n[parallel]\nhook = bf16\n", false}}));
   CAPTURE(settings);
   CudaJob job(
       "[model]\nname = mlp\nhidden = 24 16\n[data]\nname = random\nlabels = true\noutputs = 3\nshape = 6\n"

@@ -13,11 +13,12 @@ class Adam : public Optimizer {
  public:
   Adam(std::vector<ParameterGroup> groups, const OptimOptions& options) : Adam(std::move(groups), options, false) {}
 
+  bool can_skip() const override { return true; }
+
  protected:
   Adam(std::vector<ParameterGroup> groups, const OptimOptions& options, bool decoupled);
 
  private:
-  bool can_skip() const override { return true; }
   void update(const GroupStep& group) override;
 
   std::vector<Tensor> average_, square_average_;
@@ -48,7 +49,8 @@ void Adam::update(const GroupStep& group) {
                                .step = step_count(),
                                .freeze_step = options().freeze_step,
                                .decoupled = decoupled_,
-                               .skip = skip()};
+                               .skip = skip(),
+                               .left_out = left_out()};
   const auto one_key = [](std::size_t) { return false; };
   for_lists(group, &average_, &square_average_, one_key, [&](const Lists& lists, bool) {
     kernels::of(lists.values[0]).adam_step(lists.values, lists.gradients, lists.first_state, lists.second_state, step);

@@ -1,5 +1,7 @@
 #include "worker/optim/ema.h"
 
+#include <utility>
+
 #include "common/error.h"
 #include "worker/tensor/kernels.h"
 #include "worker/tensor/memory_owner.h"
@@ -15,17 +17,25 @@ ExponentialMovingAverage::ExponentialMovingAverage(NamedParameters parameters, d
 }
 
 void ExponentialMovingAverage::update() {
+  kernels::EmaStep step{.decay = decay_, .first = !started_};
+  if (skip_.defined()) step.skip = static_cast<const float*>(skip_.raw());
+  if (made_.defined() && !started_) step.made = static_cast<const double*>(made_.raw());
+  std::vector<Tensor> averages, values;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& value = parameters_[i].second.value();
-    Tensor& average = averages_[i].second;
-    if (!started_) {
-      average.copy_from(value);
-      continue;
-    }
-    kernels::of(average).unary(kernels::Unary::scale, {.a = decay_}, average, average);
-    kernels::add_in_place(average, kernels::scale(value, 1 - decay_));
+    averages.push_back(averages_[i].second);
+    values.push_back(parameters_[i].second.value());
+    const bool is_last = i + 1 == parameters_.size() || averages_[i + 1].second.device() != averages.back().device();
+    if (!is_last) continue;
+    kernels::of(averages.back()).ema_step(averages, values, step);
+    averages.clear();
+    values.clear();
   }
-  started_ = true;
+  if (!made_.defined()) started_ = true;
+}
+
+void ExponentialMovingAverage::skip_if(Tensor flag, Tensor made) {
+  skip_ = std::move(flag);
+  made_ = std::move(made);
 }
 
 ExponentialMovingAverage::Scope::Scope(const ExponentialMovingAverage& average) : parameters_(average.parameters_) {

@@ -17,6 +17,10 @@ class ExponentialMovingAverage {
 
   // To be called once after each step of the optimizer.
   void update();
+  // Lets later updates change nothing on the parameters' device if this tensor of one float32 there is not 0. made: one
+  // float64 there, the number of steps that have changed the parameters; the first of them starts the averages then,
+  // and the host learns of it by set_started(). Undefined tensors end that.
+  void skip_if(Tensor flag, Tensor made = {});
   // The averages by parameter name. They exist from construction on: writing to them restores a checkpoint.
   const NamedTensors& averages() const { return averages_; }
   // Returns whether there has been an update, or a checkpoint was restored.
@@ -41,6 +45,7 @@ class ExponentialMovingAverage {
   NamedTensors averages_;
   double decay_;
   bool started_ = false;
+  Tensor skip_, made_;
 };
 
 }  // namespace ddprun::optim

@@ -1,7 +1,5 @@
 #include "worker/optim/grad_scaler.h"
 
-#include <limits>
-
 #include "common/error.h"
 #include "worker/tensor/by_device.h"
 #include "worker/tensor/kernels.h"
@@ -20,14 +18,17 @@ void check(const GradScalerOptions& options) {
 
 }  // namespace
 
-GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), state_{.scale = options.scale} {
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : rule_{.growth = options.growth, .backoff = options.backoff, .growth_interval = options.growth_interval},
+      state_{.scale = options.scale} {
   check(options);
 }
 
 bool GradScaler::unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all) const {
   const auto gradients = gradients_of(parameters);
   if (!gradients.empty() && gradients[0].device().type == DeviceType::cuda) {
-    const bool finite = unscale_there(parameters).item() == 0;
+    const Tensor scale = Tensor::full({}, state_.scale, DType::float64, gradients[0].device());
+    const bool finite = unscale_there(parameters, scale).item() == 0;
     return holds_at_all ? holds_at_all(finite) : finite;
   }
   const bool finite = kernels::all_finite(gradients);
@@ -41,27 +42,20 @@ bool GradScaler::unscale(const NamedParameters& parameters, const HoldsAtAll& ho
   return true;
 }
 
-Tensor GradScaler::unscale_there(const NamedParameters& parameters) const {
+void GradScaler::update(bool finite) {
+  state_ = kernels::next_loss_scale(state_, rule_, finite);
+}
+
+Tensor unscale_there(const NamedParameters& parameters, const Tensor& scale) {
   const auto gradients = gradients_of(parameters);
   Tensor not_finite;  // above 0 where a gradient is infinite or NaN, on the first one's device
   for (const auto& [device, own] : by_device(gradients)) {
     Tensor found = Tensor::empty({}, DType::float32, device);
-    kernels::of(found).unscale(own, state_.scale, found);
+    kernels::of(found).unscale(own, scale.to(device), found);
     not_finite = not_finite.defined() ? kernels::add(not_finite, found.to(not_finite.device())) : found;
   }
   for (const Tensor& gradient : gradients) gradient.storage()->bump_version();
   return not_finite;
-}
-
-void GradScaler::update(bool finite) {
-  if (!finite) {
-    state_ = {.scale = state_.scale * options_.backoff};
-    return;
-  }
-  if (++state_.good_steps < options_.growth_interval) return;
-  // A scale that float32 cannot hold would make every loss infinite.
-  const double grown = state_.scale * options_.growth;
-  state_ = {.scale = grown <= std::numeric_limits<float>::max() ? grown : state_.scale};
 }
 
 }  // namespace ddprun::optim

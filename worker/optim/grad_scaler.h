@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include "worker/optim/parameter_group.h"
+#include "worker/tensor/step_rules.h"
 
 namespace ddprun::optim {
 
@@ -38,23 +40,28 @@ class GradScaler {
   // If each rank has only parts of the parameters: holds_at_all returns whether all ranks' gradients are finite.
   using HoldsAtAll = std::function<bool(bool)>;
   bool unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all = {}) const;
-  // The variant for which the host does not wait for a CUDA device: returns one float32 there, 0 if all gradients are
-  // finite. REQUIRES: gradients on a CUDA device, at least one.
-  Tensor unscale_there(const NamedParameters& parameters) const;
   // To be called once after each step.
   void update(bool finite);
 
+  // The scale as one float32 on a CUDA device, which updates it there (kernels::StepState): losses are multiplied by
+  // that one then, and scale() is that of the last set_state(). Undefined if the host updates the scale.
+  const Tensor& on_device() const { return on_device_; }
+  void keep_on_device(Tensor scale) { on_device_ = std::move(scale); }
+
   // The state that a run that resumes has to restore.
-  struct State {
-    double scale;
-    std::int64_t good_steps = 0;  // those in a row, since the scale has changed
-  };
+  using State = kernels::LossScale;
   const State& state() const { return state_; }
   void set_state(const State& state) { state_ = state; }
+  const kernels::LossScaleRule& rule() const { return rule_; }
 
  private:
-  GradScalerOptions options_;
+  kernels::LossScaleRule rule_;
   State state_;
+  Tensor on_device_;
 };
+
+// Divides the gradients by the scale, one float64 on a CUDA device, for which the host does not wait. Returns one
+// float32 there, 0 if all gradients are finite. REQUIRES: gradients on CUDA devices, at least one.
+Tensor unscale_there(const NamedParameters& parameters, const Tensor& scale);
 
 }  // namespace ddprun::optim

@@ -101,10 +101,11 @@ void Optimizer::step() {
             .number = static_cast<std::size_t>(&group - groups_.data())});
 }
 
-void Optimizer::skip_if(Tensor flag) {
+void Optimizer::skip_if(Tensor flag, Tensor left_out) {
   if (flag.defined() && !can_skip())
     throw Error(Errc::unsupported, "this optimizer cannot leave out a step that a device decides about");
   skip_ = std::move(flag);
+  left_out_ = std::move(left_out);
 }
 
 Shape Optimizer::whole_shape(std::size_t index) const {

@@ -63,10 +63,13 @@ class Optimizer {
   // The steps taken; part of the state (Adam's bias correction counts the optimizer's steps, not a parameter's).
   std::int64_t step_count() const { return step_count_; }
   void set_step_count(std::int64_t count) { step_count_ = count; }
+  // Returns whether an update is made by kernels that read the tensors of skip_if(), and the host counts nothing beside
+  // its steps.
+  virtual bool can_skip() const { return false; }
   // Lets later steps change nothing on the parameters' device if this tensor of one float32 there is not 0 when their
-  // kernels begin; without a tensor they always do. step_count() counts such steps, too. Throws Errc::unsupported if
-  // this optimizer changes more than what kernels know of.
-  void skip_if(Tensor flag);
+  // kernels begin; without a tensor they always do. step_count() counts such steps, too; left_out, one float64 there,
+  // is the number of them, unless it is undefined and there are none. Throws Errc::unsupported unless can_skip().
+  void skip_if(Tensor flag, Tensor left_out = {});
   // The state by names such as "conv1.weight.exp_avg"; it exists from construction on: writing restores a checkpoint.
   const NamedTensors& state() const { return state_; }
 
@@ -85,8 +88,6 @@ class Optimizer {
   // Adds one zeroed number, int64 and in host memory, for each parameter.
   std::vector<Tensor> add_counters(const std::string& suffix);
 
-  // Returns whether an update is made by kernels that get skip().
-  virtual bool can_skip() const { return false; }
   // Updates all parameters of a group.
   virtual void update(const GroupStep& group) = 0;
   // Calls function(index, value, gradient) for each parameter of the group that has a gradient.
@@ -130,6 +131,7 @@ class Optimizer {
 
   const OptimOptions& options() const { return options_; }
   const float* skip() const { return skip_.defined() ? static_cast<const float*>(skip_.raw()) : nullptr; }
+  const double* left_out() const { return left_out_.defined() ? static_cast<const double*>(left_out_.raw()) : nullptr; }
   const std::string& name_of(std::size_t index) const { return parameters_[index].first; }
   // Returns the shape of the parameter, of which there may be a part here.
   Shape whole_shape(std::size_t index) const;
@@ -152,7 +154,7 @@ class Optimizer {
   OptimOptions options_;
   NamedTensors state_;
   std::int64_t step_count_ = 0;
-  Tensor skip_;
+  Tensor skip_, left_out_;
   Lists lists_;  // empty except within a step: their memory is kept
 };
 

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "worker/tensor/step_rules.h"
+
 namespace ddprun::optim {
 
 bool OutlierFilter::note(double norm) {
-  const bool outlier = norms_.size() >= first && !(norm <= factor_ * median());
+  const bool outlier = kernels::is_outlier(norm, std::ssize(norms_), median(), factor_);
   if (!std::isfinite(norm)) return outlier;
-  if (norms_.size() == window) norms_.erase(norms_.begin());
+  if (std::ssize(norms_) == kernels::norm_window) norms_.erase(norms_.begin());
   norms_.push_back(norm);
   return outlier;
 }

@@ -1,16 +1,14 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 namespace ddprun::optim {
 
-// Finds steps whose gradient norm is far above those before. A pure function of the norms: ranks with the same
-// gradients decide alike. Copies are independent. Threads: one at a time.
+// Finds steps whose gradient norm is far above the last kernels::norm_window norms. A pure function of the norms: ranks
+// with the same gradients decide alike. Copies are independent. Threads: one at a time.
 class OutlierFilter {
  public:
-  static constexpr std::size_t window = 100;  // the number of norms
-  static constexpr std::size_t first = 10;    // the number of norms before there is a judgement
-
   // factor: multiplies the median of the last norms.
   explicit OutlierFilter(double factor) : factor_(factor) {}
 
@@ -23,6 +21,7 @@ class OutlierFilter {
   // The norms from the oldest to the newest: a run that resumes has to restore them.
   const std::vector<double>& norms() const { return norms_; }
   void set_norms(std::vector<double> norms) { norms_ = std::move(norms); }
+  double factor() const { return factor_; }
 
  private:
   double factor_;

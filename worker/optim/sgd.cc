@@ -15,9 +15,10 @@ class Sgd : public Optimizer {
  public:
   Sgd(std::vector<ParameterGroup> groups, const OptimOptions& options);
 
+  bool can_skip() const override { return started_.empty(); }
+
  private:
   void update(const GroupStep& group) override;
-  bool can_skip() const override { return started_.empty(); }
   // Returns whether this is the first step of a parameter, and notes that it was taken.
   bool take_first(std::size_t index);
 

@@ -76,7 +76,8 @@ struct Levels {
 // Returns the levels over the range, widened to 0.
 Levels levels_of(const ValueRange& range);
 
-// A step's skip: null, or a number in the device's memory. If it is not 0 when the kernels begin, nothing changes.
+// Pointers are null, or to one number in the memory of the step's device, which its kernels read when they begin.
+// skip: if it is not 0, nothing changes.
 struct SgdStep {
   double lr, momentum, weight_decay;
   double dampening = 0;
@@ -90,6 +91,13 @@ struct AdamStep {
   std::int64_t freeze_step = 0;  // the square average stays as it is after this step; 0 if it never does
   bool decoupled = false;        // AdamW: the decay shrinks the value, it is not part of the gradient
   const float* skip = nullptr;
+  const double* left_out = nullptr;  // as many of the steps counted have changed nothing
+};
+struct EmaStep {
+  double decay;
+  bool first = false;  // the average starts as the values
+  const float* skip = nullptr;
+  const double* made = nullptr;  // the steps that have changed the values: the average starts with the first of them
 };
 
 }  // namespace ddprun::kernels

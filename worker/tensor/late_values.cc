@@ -16,11 +16,19 @@ std::size_t LateValues::add(const Tensor& given) {
     blocks_.push_back(Tensor::empty_pinned({std::int64_t{values_of_block}}, DType::float64));
   const Tensor here = given.to(device_);
   const Tensor value = here.dtype() == DType::float64 ? here : here.to(DType::float32);
-  const auto& on = cuda::CudaDevice::of(device_);
-  cuda::check(on.api().copy_bytes(on.context(), cuda::Queue::compute, cuda::Direction::to_host, slot(number),
-                                  value.raw(), value.bytes()));
+  copy_bytes(value, slot(number));
   types_.push_back(value.dtype());
   return number;
+}
+
+void LateValues::copy(const Tensor& from, Tensor& to) const {
+  copy_bytes(from, to.raw());
+}
+
+void LateValues::copy_bytes(const Tensor& from, void* to) const {
+  const auto& on = cuda::CudaDevice::of(device_);
+  cuda::check(
+      on.api().copy_bytes(on.context(), cuda::Queue::compute, cuda::Direction::to_host, to, from.raw(), from.bytes()));
 }
 
 void LateValues::wait() {

@@ -19,6 +19,9 @@ class LateValues {
   // Adds a tensor with one element, floating-point, on a device of the same type: the loss of a pipeline is on its last
   // one. Returns the value's number; 0 is the first after clear().
   std::size_t add(const Tensor& value);
+  // Copies a tensor of a CUDA device behind what computes it into `to`, pinned memory of the same size, which outlives
+  // the next wait(). The copy does not count among the values.
+  void copy(const Tensor& from, Tensor& to) const;
   bool are_known() const { return known_ == types_.size(); }
   // Waits for the device, unless all values are known.
   void wait();
@@ -31,6 +34,7 @@ class LateValues {
   static constexpr std::size_t values_of_block = 512;
 
   void* slot(std::size_t number) const;
+  void copy_bytes(const Tensor& from, void* to) const;
 
   Device device_;
   std::vector<double> of_host_;  // the values of a CPU device

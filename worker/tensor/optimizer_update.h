@@ -43,7 +43,8 @@ template <class T>
 struct AdamUpdate {
   T rate, correction, beta1, beta2, rest1, rest2, eps, decay, shrink;
 
-  explicit AdamUpdate(const AdamStep& step) : AdamUpdate(step, step.freeze_step > 0 && step.step > step.freeze_step) {}
+  DDPRUN_HOST_DEVICE explicit AdamUpdate(const AdamStep& step)
+      : AdamUpdate(step, step.freeze_step > 0 && step.step > step.freeze_step) {}
   DDPRUN_HOST_DEVICE void operator()(T& value, T grad, T& average, T& square_average) const {
     const T g = grad + decay * value;
     average = beta1 * average + rest1 * g;
@@ -52,7 +53,7 @@ struct AdamUpdate {
   }
 
  private:
-  AdamUpdate(const AdamStep& step, bool frozen)
+  DDPRUN_HOST_DEVICE AdamUpdate(const AdamStep& step, bool frozen)
       : rate(static_cast<T>(step.lr / (1 - std::pow(step.beta1, static_cast<double>(step.step))))),
         correction(static_cast<T>(
             std::sqrt(1 - std::pow(step.beta2, static_cast<double>(frozen ? step.freeze_step : step.step))))),
@@ -63,6 +64,19 @@ struct AdamUpdate {
         eps(static_cast<T>(step.eps)),
         decay(static_cast<T>(step.decoupled ? 0 : step.weight_decay)),
         shrink(static_cast<T>(step.decoupled ? 1 - step.lr * step.weight_decay : 1)) {}
+};
+
+// An exponential moving average of a value.
+template <class T>
+struct EmaUpdate {
+  T keep, take;
+  bool first;
+
+  DDPRUN_HOST_DEVICE explicit EmaUpdate(const EmaStep& step)
+      : keep(static_cast<T>(step.decay)), take(static_cast<T>(1 - step.decay)), first(step.first) {}
+  DDPRUN_HOST_DEVICE void operator()(T& average, T value) const {
+    average = first ? value : keep * average + take * value;
+  }
 };
 
 }  // namespace ddprun::kernels

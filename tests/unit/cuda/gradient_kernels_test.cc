@@ -48,8 +48,8 @@ void clip(const TensorList& tensors, double max_norm, double sum_of_squares) {
 
 // Returns the flag that a value was not finite, 0 or 1.
 double unscale(const TensorList& tensors, double scale) {
-  const DeviceTensor found(Tensor::full({}, 5, DType::float32));
-  check(device_api().unscale(test_device(), tensors.size(), tensors.views(), scale, found.view()));
+  const DeviceTensor found(Tensor::full({}, 5, DType::float32)), by(Tensor::full({}, scale, DType::float64));
+  check(device_api().unscale(test_device(), tensors.size(), tensors.views(), by.view(), found.view()));
   return found.read().item();
 }
 
@@ -136,9 +136,10 @@ TEST_CASE("the gradients of a GPT of 12 blocks are unscaled, summed up and clipp
   std::vector<Tensor> all;
   for (int i = 0; i < 148; ++i) all.push_back(random_tensor({8}, static_cast<std::uint64_t>(i)));
   const TensorList tensors(all);
-  const DeviceTensor sum(Tensor::zeros({}, DType::float64)), found(Tensor::zeros({}));
+  const DeviceTensor sum(Tensor::zeros({}, DType::float64)), found(Tensor::zeros({})),
+      scale(Tensor::full({}, 2, DType::float64));
   CHECK(launches_of([&] {
-          return device_api().unscale(test_device(), tensors.size(), tensors.views(), 2, found.view());
+          return device_api().unscale(test_device(), tensors.size(), tensors.views(), scale.view(), found.view());
         }) == 1);
   CHECK(launches_of(
             [&] { return device_api().square_sum(test_device(), tensors.size(), tensors.views(), sum.view()); }) == 2);

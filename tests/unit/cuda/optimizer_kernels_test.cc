@@ -60,6 +60,42 @@ TEST_CASE("every variant of Adam gives the CPU's bits") {
   check_adam(frozen);
 }
 
+TEST_CASE("Adam counts the steps that the device has left out as not made") {
+  const double left_out = GENERATE(0.0, 2.0);
+  const DeviceTensor number(Tensor::full({}, left_out, DType::float64));
+  const kernels::AdamStep made{
+      .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1, .step = 5 - std::int64_t(left_out)};
+  kernels::AdamStep counted = made;
+  counted.step = 5;
+  counted.left_out = static_cast<const double*>(number.view().data);
+  auto positive = random_tensors(4, wide);
+  for (Tensor& tensor : positive) tensor = kernels::unary(kernels::Unary::abs, tensor);
+  TensorList values(random_tensors(1, wide)), grads(random_tensors(2, wide)), averages(random_tensors(3, wide)),
+      squares(positive);
+  cpu().adam_step(values.host, grads.host, averages.host, squares.host, made);
+  check(device_api().adam_step(test_device(), values.size(), values.views(), grads.views(), averages.views(),
+                               squares.views(), counted));
+  CHECK(values.differences() == 0);
+}
+
+TEST_CASE("averages of parameters have the CPU's bits, and start with the first step that the device has made") {
+  const double made = GENERATE(1.0, 2.0);
+  const DeviceTensor number(Tensor::full({}, made, DType::float64));
+  TensorList averages(random_tensors(1, wide)), values(random_tensors(2, wide));
+  const auto on_device = [&](const kernels::EmaStep& step) {
+    check(device_api().ema_step(test_device(), averages.size(), averages.views(), values.views(), step));
+  };
+  cpu().ema_step(averages.host, values.host, {.decay = 0.9, .first = made == 1});
+  on_device({.decay = 0.9, .first = true, .made = static_cast<const double*>(number.view().data)});
+  CHECK(averages.differences() == 0);
+  cpu().ema_step(averages.host, values.host, {.decay = 0.9});
+  on_device({.decay = 0.9});
+  CHECK(averages.differences() == 0);
+  const DeviceTensor skip(Tensor::full({1}, 1));
+  on_device({.decay = 0.5, .skip = static_cast<const float*>(skip.view().data)});
+  CHECK(averages.differences() == 0);
+}
+
 TEST_CASE("a number on the device decides whether steps change anything") {
   const float number = GENERATE(0.0F, 1.0F);
   const DeviceTensor skip(Tensor::full({1}, number));

@@ -10,6 +10,7 @@ namespace ddprun::cpu {
 namespace {
 
 using kernels::AdamStep;
+using kernels::EmaStep;
 using kernels::SgdStep;
 using kernels::Tensors;
 
@@ -32,6 +33,12 @@ DDPRUN_VECTORIZED void adam(std::int64_t count, T* value, const T* grad, T* aver
   for (std::int64_t i = 0; i < count; ++i) update(value[i], grad[i], average[i], square_average[i]);
 }
 
+template <class T>
+DDPRUN_VECTORIZED void ema(std::int64_t count, T* average, const T* value, const EmaStep& step) {
+  const kernels::EmaUpdate<T> update(step);
+  for (std::int64_t i = 0; i < count; ++i) update(average[i], value[i]);
+}
+
 void step_one(Tensor value, const Tensor& grad, Tensor momentum, const SgdStep& step) {
   visit_wide(value.dtype(), [&]<class T>() {
     if (momentum.defined())
@@ -45,6 +52,10 @@ void step_one(Tensor value, const Tensor& grad, Tensor average, Tensor square_av
   visit_wide(value.dtype(), [&]<class T>() {
     adam(value.numel(), value.data<T>(), grad.data<T>(), average.data<T>(), square_average.data<T>(), step);
   });
+}
+
+void step_one(Tensor average, const Tensor& value, const EmaStep& step) {
+  visit_wide(average.dtype(), [&]<class T>() { ema(average.numel(), average.data<T>(), value.data<T>(), step); });
 }
 
 bool is_skipped(const float* skip) {
@@ -62,11 +73,17 @@ void adam_step(Tensors values, Tensors grads, Tensors averages, Tensors square_a
   for (std::size_t i = 0; i < values.size(); ++i) step_one(values[i], grads[i], averages[i], square_averages[i], step);
 }
 
+void ema_step(Tensors averages, Tensors values, const EmaStep& step) {
+  if (is_skipped(step.skip)) return;
+  for (std::size_t i = 0; i < averages.size(); ++i) step_one(averages[i], values[i], step);
+}
+
 }  // namespace
 
 void add_optimizers(kernels::Table& table) {
   table.sgd_step = sgd_step;
   table.adam_step = adam_step;
+  table.ema_step = ema_step;
 }
 
 }  // namespace ddprun::cpu

@@ -9,6 +9,7 @@
 #include "worker/tensor/functors/binary.h"
 #include "worker/tensor/functors/unary.h"
 #include "worker/tensor/geometry.h"
+#include "worker/tensor/step_rules.h"
 
 // The interface between the worker and the module that has the code for CUDA devices: a table of functions over plain
 // memory. The module (module/, libddprun_cuda.so) is compiled by nvcc, or by a C++ compiler over the emulator of
@@ -24,9 +25,9 @@
 //   reported by a later call.
 namespace ddprun::cuda {
 
-// Changes with every change of this file and of the structures in geometry.h that its functions take. The worker
-// refuses a module with another number.
-inline constexpr std::uint32_t interface_version = 2;
+// Changes with every change of this file and of the structures in geometry.h and step_rules.h that its functions take.
+// The worker refuses a module with another number.
+inline constexpr std::uint32_t interface_version = 3;
 
 // A device's context: streams, library handles, its allocator. Made by open(), never destroyed.
 struct DeviceContext;
@@ -233,13 +234,18 @@ struct DeviceApi {
                       const kernels::SgdStep&);
   Outcome (*adam_step)(DeviceContext*, std::size_t count, const View* values, const View* grads, const View* averages,
                        const View* square_averages, const kernels::AdamStep&);
+  Outcome (*ema_step)(DeviceContext*, std::size_t count, const View* averages, const View* values,
+                      const kernels::EmaStep&);
   // sum: one float64.
   Outcome (*square_sum)(DeviceContext*, std::size_t count, const View* tensors, const View& sum);
   Outcome (*clip_to_norm)(DeviceContext*, std::size_t count, const View* tensors, double max_norm,
                           const View& square_sum);
   Outcome (*clip_to_value)(DeviceContext*, std::size_t count, const View* tensors, double max_value);
-  // not_finite: one float32.
-  Outcome (*unscale)(DeviceContext*, std::size_t count, const View* tensors, double scale, const View& not_finite);
+  // scale: one float64. not_finite: one float32.
+  Outcome (*unscale)(DeviceContext*, std::size_t count, const View* tensors, const View& scale, const View& not_finite);
+  // state: a StepState. loss_scale, skip: one float32 each.
+  Outcome (*decide_step)(DeviceContext*, const kernels::StepRules&, const kernels::StepFindings&, const View& state,
+                         const View& loss_scale, const View& skip);
 };
 
 // The one function that a module exports, with C linkage under this name: const DeviceApi* ddprun_cuda_device_api().

@@ -35,6 +35,13 @@ void adam_step(Tensors values, Tensors grads, Tensors averages, Tensors square_a
                            of_squares.data(), step));
 }
 
+void ema_step(Tensors averages, Tensors values, const kernels::EmaStep& step) {
+  if (averages.empty()) return;
+  const CudaDevice& on = device_of(averages[0]);
+  const auto of_averages = views_of(averages), of_values = views_of(values);
+  check(on.api().ema_step(on.context(), averages.size(), of_averages.data(), of_values.data(), step));
+}
+
 void square_sum(Tensors tensors, Tensor& sum) {
   const CudaDevice& on = device_of(sum);
   const auto views = views_of(tensors);
@@ -54,10 +61,16 @@ void clip_to_value(Tensors tensors, double max_value) {
   check(on.api().clip_to_value(on.context(), views.size(), views.data(), max_value));
 }
 
-void unscale(Tensors tensors, double scale, Tensor& not_finite) {
+void unscale(Tensors tensors, const Tensor& scale, Tensor& not_finite) {
   const CudaDevice& on = device_of(not_finite);
   const auto views = views_of(tensors);
-  check(on.api().unscale(on.context(), views.size(), views.data(), scale, view_of(not_finite)));
+  check(on.api().unscale(on.context(), views.size(), views.data(), view_of(scale), view_of(not_finite)));
+}
+
+void decide_step(const kernels::StepRules& rules, const kernels::StepFindings& found, Tensor& state, Tensor& loss_scale,
+                 Tensor& skip) {
+  const CudaDevice& on = device_of(state);
+  check(on.api().decide_step(on.context(), rules, found, view_of(state), view_of(loss_scale), view_of(skip)));
 }
 
 }  // namespace
@@ -65,10 +78,12 @@ void unscale(Tensors tensors, double scale, Tensor& not_finite) {
 void add_optimizers(const DeviceApi& api, kernels::Table& table) {
   offer(table.sgd_step, sgd_step, api.sgd_step);
   offer(table.adam_step, adam_step, api.adam_step);
+  offer(table.ema_step, ema_step, api.ema_step);
   offer(table.square_sum, square_sum, api.square_sum);
   offer(table.clip_to_norm, clip_to_norm, api.clip_to_norm);
   offer(table.clip_to_value, clip_to_value, api.clip_to_value);
   offer(table.unscale, unscale, api.unscale);
+  offer(table.decide_step, decide_step, api.decide_step);
 }
 
 }  // namespace ddprun::cuda

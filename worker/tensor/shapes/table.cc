@@ -75,6 +75,7 @@ void skip_all(kernels::Table& table) {
   skip(table.merge_attention);
   skip(table.sgd_step);
   skip(table.adam_step);
+  skip(table.ema_step);
 }
 
 // --- products

@@ -18,21 +18,18 @@ class FiniteCheck : public Observer {
   FiniteCheck(bool stop, Summary& summary) : stop_(stop), summary_(summary) {}
 
   void step_finished(const StepEvent& event) override {
-    const auto& result = event.result;
-    for (const auto& late : result.late_figures) check("loss", late.loss, late.step, event.session);
-    if (!result.has_figures) return;
-    if (!result.skipped || !result.loss_scale) return check("loss", result.loss, event.session);
-    // The loss scale recovers from a step that is skipped. If it does not, no scale is small enough.
-    if (*result.loss_scale < smallest_loss_scale)
-      check("gradient", std::numeric_limits<double>::infinity(), event.session);
+    for (const auto& figures : known_figures(event.result, event.session.state().run)) check(figures, event.session);
   }
   void evaluation_finished(const EvaluationEvent& event) override {
-    check("test loss", event.evaluation.loss, event.session);
+    check("test loss", event.evaluation.loss, event.session.state().run.step, event.session);
   }
 
  private:
-  void check(const char* what, double loss, const Session& session) {
-    check(what, loss, session.state().run.step, session);
+  void check(const StepFigures& step, const Session& session) {
+    if (!step.skipped || !step.loss_scale) return check("loss", step.loss, step.step, session);
+    // The loss scale recovers from a step that is skipped. If it does not, no scale is small enough.
+    if (*step.loss_scale < smallest_loss_scale)
+      check("gradient", std::numeric_limits<double>::infinity(), step.step, session);
   }
   void check(const char* what, double loss, std::int64_t step, const Session& session) {
     if (std::isfinite(loss) || summary_.diverged_at > 0) return;

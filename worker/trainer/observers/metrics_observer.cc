@@ -32,18 +32,14 @@ class MetricsObserver : public Observer {
     const auto total = std::max(result.times.total(), Seconds(1e-9));
     waiting_.push_back({.step = run.step,
                         .epoch = result.epoch,
-                        .loss = result.loss,
                         .lr = run.lr,
                         .samples_per_s = static_cast<double>(result.samples) / total.count(),
                         .compute = result.times.compute() / total,
                         .wait = result.times.communication() / total,
-                        .grad_norm = result.grad_norm,
-                        .loss_scale = result.loss_scale,
-                        .skipped_steps = run.skipped_steps,
                         .bytes_sent = result.bytes_sent,
                         .experts = result.experts,
                         .staleness = result.staleness});
-    if (result.has_figures) write_waiting(result.late_figures);
+    if (result.has_figures) write_waiting(known_figures(result, run));
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
@@ -65,11 +61,14 @@ class MetricsObserver : public Observer {
       file_->cut(written_->begin);
   }
 
-  // figures: those of all waiting records but the last.
+  // figures: those of all waiting records.
   void write_waiting(const std::vector<StepFigures>& figures) {
     for (std::size_t i = 0; i < figures.size(); ++i) {
-      waiting_.at(i).loss = figures[i].loss;
-      waiting_.at(i).grad_norm = figures[i].grad_norm;
+      auto& record = waiting_.at(i);
+      record.loss = figures[i].loss;
+      record.grad_norm = figures[i].grad_norm;
+      record.loss_scale = figures[i].loss_scale;
+      record.skipped_steps = figures[i].skipped_steps;
     }
     for (const auto& record : waiting_) file_->add(record);
     waiting_.clear();

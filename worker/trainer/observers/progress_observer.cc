@@ -26,16 +26,11 @@ class ProgressObserver : public Observer {
     const auto step = event.session.state().run.step;
     if (!event.session.is_first() || step <= *step_) return;
     step_ = step;
-    if (result.skipped && result.grad_norm)
-      log::warn(
-          "step {} is skipped: the norm of its gradients is {:.4g}, the median of the last steps {:.4g} "
-          "(optim.skip_outliers)",
-          step, *result.grad_norm, event.session.state().outliers->median());
+    for (const auto& known : known_figures(result, event.session.state().run)) take(known, event.session);
     spent_ += std::max(result.times.total(), Seconds(1e-9));
     samples_ += result.samples;
     steps_ += result.steps;
     interval_ += result.times;
-    if (result.has_figures) loss_ = result.loss;
     const bool printed = progress_.step({.step = step,
                                          .steps = result.steps,
                                          .total_steps = event.total_steps,
@@ -44,7 +39,7 @@ class ProgressObserver : public Observer {
                                          .loss = loss_,
                                          .samples_per_s = static_cast<double>(samples_) / spent_.count(),
                                          .left = spent_ / steps_ * (event.total_steps - step),
-                                         .loss_scale = result.loss_scale,
+                                         .loss_scale = loss_scale_,
                                          .skipped_steps = event.session.state().run.skipped_steps,
                                          .experts = result.experts,
                                          .shares = shares_of(interval_)});
@@ -62,6 +57,16 @@ class ProgressObserver : public Observer {
   }
 
  private:
+  void take(const StepFigures& step, const Session& session) {
+    loss_ = step.loss;
+    loss_scale_ = step.loss_scale;
+    if (step.skipped && step.grad_norm)
+      log::warn(
+          "step {} is skipped: the norm of its gradients is {:.4g}, the median of the last steps {:.4g} "
+          "(optim.skip_outliers)",
+          step.step, *step.grad_norm, session.state().outliers->median());
+  }
+
   void add_staleness(const std::vector<std::int64_t>& counts) {
     staleness_.resize(std::max(staleness_.size(), counts.size()));
     for (std::size_t age = 0; age < counts.size(); ++age) staleness_[age] += counts[age];
@@ -82,6 +87,7 @@ class ProgressObserver : public Observer {
   std::int64_t samples_ = 0;
   std::int64_t steps_ = 0;
   double loss_ = 0;                      // the last one that is known
+  std::optional<double> loss_scale_;     // likewise
   StepTimes interval_;                   // since the last line
   std::vector<std::int64_t> staleness_;  // that of the epoch; with servers of parameters
 };

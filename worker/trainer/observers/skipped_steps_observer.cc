@@ -18,14 +18,16 @@ class SkippedStepsObserver : public Observer {
   void step_finished(const StepEvent& event) override {
     count(event.session);
     if (event.repeated) return;
-    in_a_row_ = event.result.skipped ? in_a_row_ + 1 : 0;
-    if (in_a_row_ <= steps_without_a_word || event.result.grad_norm || !event.session.is_first()) return;
-    const auto step = event.session.state().run.step;
-    log::warn("steps {} to {} are skipped: their gradients are not finite, now at a loss scale of {}",
-              step - in_a_row_ + 1, step, event.result.loss_scale.value_or(1));
+    for (const auto& step : known_figures(event.result, event.session.state().run)) count(step, event.session);
   }
 
  private:
+  void count(const StepFigures& step, const Session& session) {
+    in_a_row_ = step.skipped ? in_a_row_ + 1 : 0;
+    if (in_a_row_ <= steps_without_a_word || step.grad_norm || !session.is_first()) return;
+    log::warn("steps {} to {} are skipped: their gradients are not finite, now at a loss scale of {}",
+              step.step - in_a_row_ + 1, step.step, step.loss_scale.value_or(1));
+  }
   void count(const Session& session) { summary_.skipped_steps = session.state().run.skipped_steps; }
 
   Summary& summary_;

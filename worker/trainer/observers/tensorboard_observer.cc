@@ -29,15 +29,13 @@ class TensorBoardObserver : public Observer {
     last_ = run.step;
     const auto total = std::max(result.times.total(), Seconds(1e-9));
     auto& own = waiting_.emplace_back();
-    own.figures = {.step = run.step, .loss = result.loss, .grad_norm = result.grad_norm};
     own.lr = run.lr;
     own.samples_per_s = static_cast<double>(result.samples) / total.count();
-    if (result.loss_scale) own.others.push_back({"train/loss_scale", *result.loss_scale});
     if (result.experts) {
       own.others.push_back({"train/expert_load", result.experts->load});
       own.others.push_back({"train/dropped", result.experts->dropped});
     }
-    if (result.has_figures) write_waiting(result.late_figures);
+    if (result.has_figures) write_waiting(known_figures(result, run));
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
@@ -61,7 +59,7 @@ class TensorBoardObserver : public Observer {
     std::vector<Scalar> others = {};
   };
 
-  // figures: those of all waiting steps but the last.
+  // figures: those of all waiting steps.
   void write_waiting(const std::vector<StepFigures>& figures) {
     for (std::size_t i = 0; i < figures.size(); ++i) waiting_.at(i).figures = figures[i];
     for (const Step& step : waiting_) write(step);
@@ -72,6 +70,7 @@ class TensorBoardObserver : public Observer {
     std::vector<Scalar> scalars{
         {"train/loss", step.figures.loss}, {"train/lr", step.lr}, {"train/samples_per_s", step.samples_per_s}};
     if (step.figures.grad_norm) scalars.push_back({"train/grad_norm", *step.figures.grad_norm});
+    if (step.figures.loss_scale) scalars.push_back({"train/loss_scale", *step.figures.loss_scale});
     scalars.insert(scalars.end(), step.others.begin(), step.others.end());
     file_->add(step.figures.step, scalars);
   }

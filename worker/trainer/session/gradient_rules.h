@@ -1,13 +1,12 @@
 #pragma once
 
-#include <cstddef>
-#include <optional>
+#include <memory>
 
-#include "worker/tensor/tensor.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/divided_state.h"
 #include "worker/trainer/session/session.h"
 #include "worker/trainer/session/step_values.h"
+#include "worker/trainer/session/update_gate.h"
 #include "worker/trainer/state/train_state.h"
 
 namespace ddprun::trainer {
@@ -16,37 +15,41 @@ namespace ddprun::trainer {
 // with one that is not finite or with an outlier is skipped, and the rest is clipped. All ranks decide alike, as they
 // have the same norm.
 //
-// Ownership: the constructor's arguments outlive this object. Threads: one at a time.
+// Threads: one at a time. Errors: those of the device and the group.
 class GradientRules {
  public:
-  GradientRules(const TrainConfig::Optim& config, TrainState& state, const DividedState& divided, StepValues& values)
-      : config_(config), state_(state), divided_(divided), values_(values) {}
+  virtual ~GradientRules() = default;
+  GradientRules(const GradientRules&) = delete;
+  GradientRules& operator=(const GradientRules&) = delete;
 
-  // Finds out what the rules depend on. Changes gradients, and no part of the state. Collective. On a device everything
-  // that it computes of the gradients is queued before the host waits for it, which it does once, and only if the step
-  // itself depends on the values.
-  void examine_on_host(StepResult& result);
-  void examine_on_device(StepResult& result);
-  // Applies the rules to what was found, and notes that in the result. Returns whether the step can be made.
-  bool apply_on_host(StepResult& result);
-  bool apply_on_device(StepResult& result);
+  // To be called before the passes of a step.
+  virtual void begin_step() {}
+  // Finds out what the rules depend on. Changes gradients, and no part of the state. Collective.
+  virtual void examine(StepResult& result) = 0;
+  // Applies the rules to what was found. Returns whether the update is to be made; the device may leave it out then.
+  virtual bool apply(StepResult& result) = 0;
+  // Returns whether the host needs the values of each step, as the next one depends on them.
+  virtual bool reads_each_step() const = 0;
 
- private:
-  // Describes the reduced gradients of the step in progress.
-  struct Findings {
-    bool finite = true;
-    double norm = 0;            // set with optim.skip_outliers
-    double clipped_norm = 0;    // that of clipped values; on the host, and set with optim.clip_norm
-    Tensor clipped_square_sum;  // the same on a device
-    std::optional<std::size_t> place, clipped_place;  // those of the square sums among values_
-  };
-  bool is_accepted(StepResult& result);
-
-  const TrainConfig::Optim& config_;
-  TrainState& state_;
-  const DividedState& divided_;
-  StepValues& values_;
-  Findings found_;
+ protected:
+  GradientRules() = default;
 };
+
+// What both kinds of rules work with. It outlives them.
+struct RuleContext {
+  const TrainConfig::Optim& config;
+  TrainState& state;
+  const DividedState& divided;
+  StepValues& values;
+  UpdateGate* gate;  // null: there is none
+};
+
+// Makes the rules for the device where the model is.
+std::unique_ptr<GradientRules> make_gradient_rules(const RuleContext& context, Device device);
+// These make the two kinds from which it chooses. On a CUDA device everything is queued, the decision too, and the host
+// waits for nothing if the optimizer's kernels read the decision, and all parameters are on that one device. Otherwise
+// it waits once a step, if a rule may skip one.
+std::unique_ptr<GradientRules> make_host_rules(const RuleContext& context);
+std::unique_ptr<GradientRules> make_device_rules(const RuleContext& context, Device device);
 
 }  // namespace ddprun::trainer

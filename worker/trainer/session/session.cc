@@ -12,4 +12,16 @@ std::unique_ptr<Session> make_session(const TrainJob& job, TrainState& state, Pr
   return std::make_unique<TrainSession>(job, state, group);
 }
 
+std::vector<StepFigures> known_figures(const StepResult& result, const checkpoint::RunState& run) {
+  auto figures = result.late_figures;
+  if (result.has_figures)
+    figures.push_back({.step = run.step,
+                       .loss = result.loss,
+                       .grad_norm = result.grad_norm,
+                       .loss_scale = result.loss_scale,
+                       .skipped = result.skipped,
+                       .skipped_steps = run.skipped_steps});
+  return figures;
+}
+
 }  // namespace ddprun::trainer

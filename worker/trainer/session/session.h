@@ -60,10 +60,10 @@ struct StepResult {
   bool has_figures = true;
   double loss = 0;
   std::optional<double> grad_norm;
+  std::optional<double> loss_scale;
+  bool skipped = false;
   // The figures of earlier steps that had none, the oldest first.
   std::vector<StepFigures> late_figures;
-  std::optional<double> loss_scale;  // the one with which the gradients were computed; with train.precision = fp16
-  bool skipped = false;              // true if gradients were not finite or an outlier: the optimizer changed nothing
   std::size_t activation_peak = 0;   // the most bytes that forward and backward took at a time, on this rank
   ActivationPeaks peaks_by_place;    // the same, separately for its CUDA device and the host
   std::uint64_t bytes_sent = 0;      // those sent over the network by this rank
@@ -79,6 +79,10 @@ struct StepResult {
   // At a server of parameters: the number of these steps by the age of their gradients in updates; otherwise empty.
   std::vector<std::int64_t> staleness;
 };
+
+// Returns the figures that became known with a step that is complete, those of earlier steps first. run: after the
+// step.
+std::vector<StepFigures> known_figures(const StepResult& result, const checkpoint::RunState& run);
 
 // A step that has failed at this rank, which has then updated its parts of the state by itself.
 struct EndedStep {

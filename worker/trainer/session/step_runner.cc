@@ -26,9 +26,13 @@ double StepRunner::weight_of(const Step& step, std::size_t batch) const {
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
 // mean as it has items.
+double StepRunner::share_of_loss(double weight, double items_of_step) const {
+  return weight * forms_.gradient_divisor() / items_of_step;
+}
+
+// Modules with losses of their own do not run on devices, where only the device may know the scale.
 double StepRunner::loss_factor(double weight, double items_of_step) const {
-  const double scale = state_.scaler ? state_.scaler->scale() : 1;
-  return weight * forms_.gradient_divisor() / items_of_step * scale;
+  return share_of_loss(weight, items_of_step) * (state_.scaler ? state_.scaler->scale() : 1);
 }
 
 Variable StepRunner::weighted(const tasks::WeightedLoss& result, double weight, double items_of_step) {
@@ -36,6 +40,8 @@ Variable StepRunner::weighted(const tasks::WeightedLoss& result, double weight, 
     throw make_error(Errc::usage, "train.task: a batch's loss has the weight {}, and Task::weight() says {}",
                      result.weight, weight);
   if (weight > 0) values_.add_loss(result.loss.value(), weight);
+  if (state_.scaler && state_.scaler->on_device().defined())
+    return mul(mul(result.loss, share_of_loss(weight, items_of_step)), Variable(state_.scaler->on_device()));
   const double factor = loss_factor(weight, items_of_step);
   return factor == 1.0 ? result.loss : mul(result.loss, factor);
 }

@@ -56,7 +56,7 @@ class StepRunner {
  protected:
   // Returns the weight of a batch's loss.
   double weight_of(const Step& step, std::size_t batch) const;
-  // Returns by what the gradient of a loss of this weight is multiplied.
+  // Returns by what the gradient of a loss of this weight is multiplied, the loss scale included.
   double loss_factor(double weight, double items_of_step) const;
   // Adds a loss of this weight to the values, and returns where backward() begins.
   Variable weighted(const tasks::WeightedLoss& result, double weight, double items_of_step);
@@ -71,6 +71,8 @@ class StepRunner {
   std::map<std::string, std::size_t> saved_bytes_;
 
  private:
+  double share_of_loss(double weight, double items_of_step) const;
+
   const std::vector<nn::MixtureOfExperts*> mixtures_;  // those of the model: their use is reported
 };
 

@@ -53,9 +53,13 @@ void StepSums::take(bool with_losses, StepResult& result) {
 
 void StepSums::take_figures(std::span<const double> losses, StepResult& result) {
   result.late_figures = from_.values.take(losses);
-  result.loss = result.late_figures.back().loss;
-  if (from_.forms.device().type == DeviceType::cuda) result.grad_norm = result.late_figures.back().grad_norm;
+  const StepFigures own = std::move(result.late_figures.back());
   result.late_figures.pop_back();
+  result.loss = own.loss;
+  if (from_.forms.device().type == DeviceType::cpu) return;
+  result.grad_norm = own.grad_norm;
+  result.loss_scale = own.loss_scale;
+  result.skipped = own.skipped;
 }
 
 void StepSums::read_late(StepResult& result) {

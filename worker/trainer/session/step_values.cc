@@ -20,9 +20,9 @@ void StepValues::add_loss(const Tensor& loss, double weight) {
 
 void StepValues::wait() {
   if (are_known()) return;
-  const auto cancelled = gate_ ? std::optional(late_.add(gate_->cancelled())) : std::nullopt;
+  for (LateReader* reader : readers_) reader->copy_to_host(late_);
   late_.wait();
-  if (cancelled) gate_->require_open(late_.at(*cancelled));
+  for (LateReader* reader : readers_) reader->read(late_);
 }
 
 std::vector<double> StepValues::loss_sums() const {
@@ -42,11 +42,24 @@ std::vector<StepFigures> StepValues::take(std::span<const double> loss_sums) {
     StepFigures& own = figures.emplace_back();
     own.step = step.number;
     own.loss = without_nan_sign(loss_sums[i] / step.items);
-    if (step.square_sum) own.grad_norm = std::sqrt(late_.at(*step.square_sum));
+    const Findings& found = step.findings;
+    own.skipped = found.skipped && late_.at(*found.skipped) != 0;
+    if (found.loss_scale) own.loss_scale = late_.at(*found.loss_scale);
+    own.grad_norm = grad_norm_of(found);
   }
   steps_.clear();
   late_.clear();
   return figures;
+}
+
+// A loss scale that is too large makes gradients infinite, of which the norm says nothing.
+std::optional<double> StepValues::grad_norm_of(const Findings& found) const {
+  const bool skipped = found.skipped && late_.at(*found.skipped) != 0;
+  const auto place = found.clipped_square_sum && !skipped ? found.clipped_square_sum : found.square_sum;
+  if (!place) return std::nullopt;
+  const double norm = std::sqrt(late_.at(*place));
+  if (skipped && found.loss_scale && !std::isfinite(norm)) return std::nullopt;
+  return norm;
 }
 
 }  // namespace ddprun::trainer

@@ -7,38 +7,56 @@
 #include <vector>
 
 #include "worker/tensor/late_values.h"
-#include "worker/trainer/session/update_gate.h"
 
 namespace ddprun::trainer {
 
 // The recorded figures of a step.
 struct StepFigures {
-  std::int64_t step = 0;            // the run's first is 1
-  double loss = 0;                  // mean over the items of all ranks
-  std::optional<double> grad_norm;  // before clipping; with optim.clip_norm or optim.skip_outliers
+  std::int64_t step = 0;             // the run's first is 1
+  double loss = 0;                   // mean over the items of all ranks
+  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm or optim.skip_outliers
+  std::optional<double> loss_scale;  // the one with which the gradients were computed; with train.precision = fp16
+  bool skipped = false;              // true if gradients were not finite or an outlier: the optimizer changed nothing
+  std::int64_t skipped_steps = 0;    // those of the run up to this one
+};
+
+// A part of a session that reads numbers of the device whenever the host waits for losses.
+class LateReader {
+ public:
+  virtual ~LateReader() = default;
+  virtual void copy_to_host(LateValues& late) = 0;  // before the wait
+  virtual void read(const LateValues& late) = 0;    // after it
 };
 
 // The losses and norms of steps that a device has computed and the host has still to read. On a CUDA device the host
 // reads those of many steps with one wait; on the CPU each is known at once.
 //
-// Ownership: the gate outlives this object. Threads: one at a time.
+// Ownership: the readers outlive this object. Threads: one at a time.
 class StepValues {
  public:
-  // gate: that of the steps' updates; null: they have none.
-  explicit StepValues(Device device, const UpdateGate* gate = nullptr)
-      : on_host_(device.type == DeviceType::cpu), gate_(gate), late_(device) {}
+  explicit StepValues(Device device) : on_host_(device.type == DeviceType::cpu), late_(device) {}
 
+  // Adds a reader behind those before. null: none.
+  void add_reader(LateReader* reader) {
+    if (reader != nullptr) readers_.push_back(reader);
+  }
   // items: those of the step, at all ranks. On the CPU a step that was not taken has failed, and is forgotten.
   void begin(std::int64_t step, double items);
   // Adds to the step that was begun last a micro-batch's loss on this rank, and its weight.
   void add_loss(const Tensor& loss, double weight);
-  // Sets for that step the number in late() of the square of its gradients' norm.
-  void set_square_sum(std::optional<std::size_t> value) { steps_.back().square_sum = value; }
+  // What a device found of a step, as numbers in late().
+  struct Findings {
+    std::optional<std::size_t> square_sum;          // of the gradients, looked at for outliers
+    std::optional<std::size_t> clipped_square_sum;  // of the gradients that are clipped to a norm
+    std::optional<std::size_t> skipped, loss_scale;
+  };
+  // Returns the findings of the step that was begun last, to be set.
+  Findings& findings() { return steps_.back().findings; }
   LateValues& late() { return late_; }
 
   std::size_t steps() const { return steps_.size(); }  // those that were begun since take()
   bool are_known() const { return late_.are_known(); }
-  // Throws the error of a group that has cancelled the update of one of the steps.
+  // Throws the errors of the readers.
   void wait();
   // Returns this rank's sum of losses for each of the steps. REQUIRES: are_known().
   std::vector<double> loss_sums() const;
@@ -54,11 +72,12 @@ class StepValues {
     std::int64_t number;
     double items;
     std::vector<Loss> losses = {};
-    std::optional<std::size_t> square_sum = {};
+    Findings findings = {};
   };
+  std::optional<double> grad_norm_of(const Findings& found) const;
 
   bool on_host_;
-  const UpdateGate* gate_;
+  std::vector<LateReader*> readers_;
   LateValues late_;
   std::vector<Step> steps_;
 };

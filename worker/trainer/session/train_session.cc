@@ -44,15 +44,16 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
                 .ranks = forms_.groups.samples.size(),
                 .micro_batch = micro_batch_,
                 .balances = config_.parallel.balance && forms_.allows_shares()}),
-      values_(forms_.device(), forms_.gate.get()),
+      values_(forms_.device()),
       runner_(make_step_runner(config_, state, forms_, values_)),
-      rules_(config_.optim, state, divided_, values_),
+      rules_(make_gradient_rules(
+          {.config = config_.optim, .state = state, .divided = divided_, .values = values_, .gate = forms_.gate.get()},
+          forms_.device())),
       told_times_(std::move(told)),
       rank_times_(group.rank(), group.size()),
       sums_({.group = group, .forms = forms_, .values = values_, .runner = *runner_, .times = rank_times_}) {
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
-  state_.optimizer->skip_if(forms_.gate ? forms_.gate->cancelled() : Tensor());
 }
 
 StepResult TrainSession::step(StepRequests requests) {
@@ -94,7 +95,7 @@ EndedStep TrainSession::end_step() {
   const auto reached = progress_;
   const TrainingScope scope(config_.train);
   state_.await_readers();
-  if (reached == Progress::announced && apply_rules(result_)) state_.optimizer->step();
+  if (reached == Progress::announced && rules_->apply(result_)) state_.optimizer->step();
   if (state_.ema && !result_.skipped) state_.ema->update();
   complete(result_);
   return {.result = std::move(result_), .stands = reached == Progress::updated};
@@ -159,6 +160,7 @@ void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests,
   const TrainingScope scope(config_.train);
   const autograd::InterruptionScope interruption([this] { throw_if_broken(group_); });
   values_.begin(state_.run.step + 1, step.items);
+  rules_->begin_step();
   const bool reads = reads_values(result);
   auto memory = std::make_optional<MemoryWatch>();
   runner_->run(step, timer);
@@ -172,7 +174,8 @@ void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests,
 }
 
 void TrainSession::update(StepRequests requests, bool reads, StepResult& result, PhaseTimer& timer) {
-  examine_gradients(result, timer);
+  rules_->examine(result);
+  timer.end(&StepTimes::optimizer);
   sums_.begin(requests, wants_figures(state_.run.step + 2));
   PendingWork reduced_sums;  // is under way during the update, if the losses are known
   const bool known = !reads || values_.are_known();
@@ -184,7 +187,7 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   if (waits) wait_for(reduced_sums, timer);
   state_.await_readers();
   timer.end(&StepTimes::wait);
-  const bool accepted = apply_rules(result);
+  const bool accepted = rules_->apply(result);
   if (waits) sums_.take(reads, result);
   if (accepted) update_parameters(timer);
   timer.end(&StepTimes::optimizer);
@@ -199,20 +202,11 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   sums_.take(reads, result);
 }
 
-void TrainSession::examine_gradients(StepResult& result, PhaseTimer& timer) {
-  is_on_device() ? rules_.examine_on_device(result) : rules_.examine_on_host(result);
-  timer.end(&StepTimes::optimizer);
-}
-
-bool TrainSession::apply_rules(StepResult& result) {
-  return is_on_device() ? rules_.apply_on_device(result) : rules_.apply_on_host(result);
-}
-
 // Returns whether this step's loss becomes known with it: on a CUDA device only if the host has to wait anyway, or
 // something that follows the step needs it. All ranks decide alike.
 bool TrainSession::reads_values(const StepResult& result) const {
   constexpr std::size_t most_unread = 100;
-  if (!is_on_device() || state_.scaler || state_.outliers) return true;
+  if (!is_on_device() || rules_->reads_each_step()) return true;
   if (sums_.next_is_read() || values_.steps() == most_unread) return true;
   const auto& run = state_.run;
   const auto& checkpoint = config_.checkpoint;
@@ -247,6 +241,7 @@ void TrainSession::complete(StepResult& result) {
   result.model_peaks = forms_.parallelism.take_peaks();
   auto& run = state_.run;
   run.lr = state_.optimizer->lr();
+  for (StepFigures& late : result.late_figures) late.skipped_steps = run.skipped_steps += late.skipped ? 1 : 0;
   run.skipped_steps += result.skipped ? 1 : 0;
   if (const auto& scaler = state_.scaler)
     run.loss_scale = {.scale = scaler->state().scale, .good_steps = scaler->state().good_steps};

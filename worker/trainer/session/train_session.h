@@ -83,8 +83,6 @@ class TrainSession final : public Session {
   void optimize(const StepRunner::Step& step, StepRequests requests, StepResult& result, PhaseTimer& timer);
   // Updates, given the gradients. reads: whether it reads the losses, too.
   void update(StepRequests requests, bool reads, StepResult& result, PhaseTimer& timer);
-  void examine_gradients(StepResult& result, PhaseTimer& timer);
-  bool apply_rules(StepResult& result);
   bool is_on_device() const { return forms_.device().type == DeviceType::cuda; }
   bool reads_values(const StepResult& result) const;
   void update_parameters(PhaseTimer& timer);
@@ -101,7 +99,7 @@ class TrainSession final : public Session {
   StepBatches batches_;
   StepValues values_;
   const std::unique_ptr<StepRunner> runner_;
-  GradientRules rules_;
+  const std::unique_ptr<GradientRules> rules_;
   const ToldTimes told_times_;
   RankTimes rank_times_;
   StepSums sums_;

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "worker/comm/process_group.h"
+#include "worker/optim/optimizer.h"
 #include "worker/tensor/tensor.h"
 #include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/step_values.h"
 
 namespace ddprun::trainer {
 
@@ -13,23 +16,27 @@ namespace ddprun::trainer {
 // nothing: the state stays that of the last whole step.
 //
 // Ownership: the group outlives this object. Threads: any.
-class UpdateGate {
+class UpdateGate final : public LateReader {
  public:
-  // Returns null where the host waits for gradients: without a device or other ranks, and where a step needs more of
-  // them than the kernels of the optimizer. group: the ranks that average gradients.
-  static std::unique_ptr<UpdateGate> make(const TrainConfig& config, Device device, const ProcessGroup& group);
+  // Returns null where the host waits for gradients: without a device or other ranks, and where an update is more than
+  // the kernels of the optimizer. optimizer: null if the session makes one, of parts. group: the ranks that average
+  // gradients.
+  static std::unique_ptr<UpdateGate> make(const TrainConfig& config, const optim::Optimizer* optimizer, Device device,
+                                          const ProcessGroup& group);
 
   UpdateGate(Device device, const ProcessGroup& group)
       : group_(group), cancelled_(Tensor::zeros({1}, DType::float32, device)) {}
 
   // DdpOptions::cancelled, and the flag of optim::Optimizer::skip_if().
   const Tensor& cancelled() const { return cancelled_; }
-  // Throws the group's error, unless this is 0: the number as it was after an update.
-  void require_open(double cancelled) const;
+  void copy_to_host(LateValues& late) override { copied_ = late.add(cancelled_); }
+  // Throws the group's error if an update was cancelled.
+  void read(const LateValues& late) override;
 
  private:
   const ProcessGroup& group_;
   const Tensor cancelled_;
+  std::size_t copied_ = 0;
 };
 
 }  // namespace ddprun::trainer

@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(block_threads, 1)
 // Every block that finds something writes the same value.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 1)
-    unscale_kernel(const __grid_constant__ TensorTable<1> table, const __grid_constant__ functor::Scale scale,
-                   float* not_finite) {
+    unscale_kernel(const __grid_constant__ TensorTable<1> table, const double* loss_scale, float* not_finite) {
+  const functor::Scale scale({.a = 1 / *loss_scale});
   for_each_chunk(table, [&](int tensor, std::int64_t first, std::int64_t count, int) {
     int found = 0;
     map_chunk(chunk_of<T>(table, tensor, first), count, scale, [&](auto x) {
@@ -120,13 +120,12 @@ void clip_to_value(DeviceContext& device, std::size_t count, const View* tensors
   });
 }
 
-void unscale(DeviceContext& device, std::size_t count, const View* tensors, double scale, const View& not_finite) {
+void unscale(DeviceContext& device, std::size_t count, const View* tensors, const View& scale, const View& not_finite) {
   zero(device, not_finite);
-  const functor::Scale inverse({.a = 1 / scale});
   TensorLists<1>{count, {tensors}}.for_each_table([&](const TensorTable<1>& table, DType dtype) {
     visit_floating(device, "unscale", dtype, [&]<class T>() {
-      launch(device, unscale_kernel<T>, grid_of_blocks(device, table.chunks()), block_threads, 0, table, inverse,
-             writable<float>(not_finite));
+      launch(device, unscale_kernel<T>, grid_of_blocks(device, table.chunks()), block_threads, 0, table,
+             elements<double>(scale), writable<float>(not_finite));
     });
   });
 }

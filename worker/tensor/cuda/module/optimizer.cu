@@ -1,8 +1,10 @@
+#include <cstdint>
 #include <utility>
 
 #include "worker/tensor/cuda/module/grid.h"
 #include "worker/tensor/cuda/module/optimizer.h"
 #include "worker/tensor/cuda/module/pack.h"
+#include "worker/tensor/cuda/module/scratch.h"
 #include "worker/tensor/cuda/module/tensor_table.h"
 #include "worker/tensor/cuda/module/visit_dtype.h"
 #include "worker/tensor/optimizer_update.h"
@@ -41,23 +43,65 @@ __device__ void update_chunk(const Update& update, const TensorTable<operands>& 
   update_elements(update, count, at(0), static_cast<const T*>(at(1)), at(2 + state)...);
 }
 
-template <class T, class Update, int operands>
+// The constants of a step are the host's, or lie in the device's memory.
+template <class Update>
+__device__ const Update& update_of(const Update& update) {
+  return update;
+}
+template <class Update>
+__device__ const Update& update_of(const Update* update) {
+  return *update;
+}
+
+template <class T, class Source, int operands>
 __global__ void __launch_bounds__(block_threads, 1)
-    update_kernel(const __grid_constant__ Update update, const __grid_constant__ TensorTable<operands> table,
+    update_kernel(const __grid_constant__ Source source, const __grid_constant__ TensorTable<operands> table,
                   const float* skip) {
   if (skip != nullptr && *skip != 0) return;
+  const auto& update = update_of(source);
   for_each_chunk(table, [&](int tensor, std::int64_t first, std::int64_t count, int) {
     update_chunk<T>(update, table, tensor, first, count, std::make_integer_sequence<int, operands - 2>());
   });
+}
+
+__device__ kernels::AdamStep known_step(kernels::AdamStep step) {
+  step.step -= static_cast<std::int64_t>(*step.left_out);
+  return step;
+}
+__device__ kernels::EmaStep known_step(kernels::EmaStep step) {
+  step.first = *step.made == 1;
+  return step;
+}
+
+// Makes the constants of a step that depends on a number of the device, once for all threads of the step.
+template <class Update, class Step>
+__global__ void __launch_bounds__(1) make_update_kernel(const __grid_constant__ Step step, Update* update) {
+  if (step.skip == nullptr || *step.skip == 0) *update = Update(known_step(step));
+}
+
+template <class T, int operands, class Source>
+void launch_update(DeviceContext& device, const TensorTable<operands>& table, const Source& source, const float* skip) {
+  launch(device, update_kernel<T, Source, operands>, grid_of_blocks(device, table.chunks()), block_threads, 0, source,
+         table, skip);
 }
 
 // Update<T> is made from the options of a step.
 template <template <class> class Update, int operands, class Step>
 void run(DeviceContext& device, const char* operation, const TensorLists<operands>& lists, const Step& step) {
   lists.for_each_table([&](const TensorTable<operands>& table, DType dtype) {
+    visit_wide(device, operation, dtype,
+               [&]<class T>() { launch_update<T>(device, table, Update<T>(step), step.skip); });
+  });
+}
+// The variant for a step that depends on a number of the device.
+template <template <class> class Update, int operands, class Step>
+void run_late(DeviceContext& device, const char* operation, const TensorLists<operands>& lists, const Step& step) {
+  lists.for_each_table([&](const TensorTable<operands>& table, DType dtype) {
     visit_wide(device, operation, dtype, [&]<class T>() {
-      launch(device, update_kernel<T, Update<T>, operands>, grid_of_blocks(device, table.chunks()), block_threads, 0,
-             Update<T>(step), table, step.skip);
+      const Scratch memory = scratch_for<Update<T>>(device, 1);
+      const auto* constants = memory.data<Update<T>>();
+      launch(device, make_update_kernel<Update<T>, Step>, 1, 1, 0, step, memory.data<Update<T>>());
+      launch_update<T>(device, table, constants, step.skip);
     });
   });
 }
@@ -74,7 +118,20 @@ void sgd_step(DeviceContext& device, std::size_t count, const View* values, cons
 
 void adam_step(DeviceContext& device, std::size_t count, const View* values, const View* grads, const View* averages,
                const View* square_averages, const kernels::AdamStep& step) {
-  run<kernels::AdamUpdate, 4>(device, "adam_step", {count, {values, grads, averages, square_averages}}, step);
+  const TensorLists<4> lists{count, {values, grads, averages, square_averages}};
+  if (step.left_out == nullptr)
+    run<kernels::AdamUpdate>(device, "adam_step", lists, step);
+  else
+    run_late<kernels::AdamUpdate>(device, "adam_step", lists, step);
+}
+
+void ema_step(DeviceContext& device, std::size_t count, const View* averages, const View* values,
+              const kernels::EmaStep& step) {
+  const TensorLists<2> lists{count, {averages, values}};
+  if (step.made == nullptr)
+    run<kernels::EmaUpdate>(device, "ema_step", lists, step);
+  else
+    run_late<kernels::EmaUpdate>(device, "ema_step", lists, step);
 }
 
 }  // namespace ddprun::cuda

@@ -47,6 +47,7 @@ set(sources
   select.cu
   softmax.cu
   sorted_index.cu
+  step_rules.cu
   stream.cc
   sum.cu
   transfer.cc
