@@ -1,7 +1,9 @@
-// Messages for which no thread can wait.
+// Messages: those for which no thread can wait, and what a transport learns of those who do.
 #include <memory>
 #include <pthread.h>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -15,9 +17,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
+// It ends once it is awaited.
 class StartedTransfer : public Transfer {
  public:
-  void wait(std::chrono::milliseconds) override {}
+  void wait(std::chrono::milliseconds) override {
+    while (!awaited() || !*awaited()) std::this_thread::yield();
+  }
   int source() const override { return 0; }
 };
 
@@ -59,15 +64,28 @@ class NoThreads {
   pthread_attr_t previous_{};
 };
 
+std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<Transport> transport) {
+  const auto store = std::make_shared<MemoryStore>();
+  return make_transport_group(
+      std::move(transport),
+      {.size = 2, .connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"recording"});
+}
+
 }  // namespace
+
+TEST_CASE("a transfer learns that its result is awaited once a thread waits for the work") {
+  const auto group = make_group(std::make_shared<RecordingTransport>());
+  std::vector<float> values(4);
+  const auto work = group->send(span_of(values), 1, 7);
+  CHECK_FALSE(work->done());
+  work->wait();
+  CHECK(work->done());
+}
 
 TEST_CASE("a message for which no thread can be created breaks the group and ends") {
   const auto transport = std::make_shared<RecordingTransport>();
-  const auto store = std::make_shared<MemoryStore>();
-  const auto group = make_transport_group(
-      transport,
-      {.size = 2, .connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
-      {"recording"});
+  const auto group = make_group(transport);
   std::vector<float> values(4);
   WorkPtr work;
   {

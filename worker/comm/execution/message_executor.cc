@@ -104,6 +104,7 @@ std::shared_ptr<Transfer> MessageExecutor::start(const Call& call) {
 void MessageExecutor::finish(std::shared_ptr<Transfer> transfer, const Operation& operation, std::uint64_t number,
                              milliseconds timeout, Completion& work) {
   const auto slot = health_.operation_log().begin_transfer(operation, number, timeout);
+  transfer->spin_while(work.awaited());
   try {
     transfer->wait(health_.backstop(timeout));
     health_.operation_log().end(slot);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -82,6 +83,15 @@ class Transfer {
   virtual void wait(std::chrono::milliseconds timeout) = 0;
   // The sending rank of a receive that has finished.
   virtual int source() const = 0;
+  // To be called before wait(), which may spin only while this is true: a thread of the user waits for the result. It
+  // outlives wait(). Without it wait() may always spin.
+  void spin_while(const std::atomic<bool>& awaited) { awaited_ = &awaited; }
+
+ protected:
+  const std::atomic<bool>* awaited() const { return awaited_; }  // null: without spin_while()
+
+ private:
+  const std::atomic<bool>* awaited_ = nullptr;
 };
 
 }  // namespace ddprun::comm

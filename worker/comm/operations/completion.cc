@@ -3,6 +3,7 @@
 namespace ddprun::comm {
 
 bool Completion::wait_done(const Deadline& deadline) {
+  awaited_ = true;
   std::unique_lock lock(mutex_);
   return wait_until(changed_, lock, deadline, [this] { return done_.load(); });
 }

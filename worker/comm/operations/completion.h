@@ -29,6 +29,8 @@ class Completion : public Work {
   void complete(int source = -1);
   void fail(const Error& error);
   const Operation& operation() const { return operation_; }
+  // True from the first wait() on that finds it unfinished.
+  const std::atomic<bool>& awaited() const { return awaited_; }
 
  protected:
   bool finished() const { return done_; }
@@ -43,6 +45,7 @@ class Completion : public Work {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<bool> done_ = false;  // set last: a thread that sees it sees the error too
+  std::atomic<bool> awaited_ = false;
   std::optional<Error> error_;
   int source_ = -1;
 };

@@ -65,7 +65,7 @@ void FutexCounter::wait(std::uint32_t target, const WaitLimits& limits) {
 }
 
 bool FutexCounter::try_wait(std::uint32_t target, const WaitLimits& limits) {
-  if (!spin(target, limits.spin_policy, limits.ranks)) {
+  if (!stay_awake(target, limits)) {
     const CountedSleeper sleeper(sleepers_);
     for (auto longest = first_sleep; !reached(target); longest = later_sleep) {
       check(limits);
@@ -80,8 +80,8 @@ bool FutexCounter::try_wait(std::uint32_t target, const WaitLimits& limits) {
   return true;
 }
 
-void FutexCounter::wait_briefly(std::uint32_t target, const SpinPolicy& policy) {
-  if (reached(target) || spin_loop(target, policy, std::nullopt)) return;
+void FutexCounter::wait_briefly(std::uint32_t target, const SpinPolicy& policy, const MessageWait& message) {
+  if (spin(target, policy, message)) return;
   const CountedSleeper sleeper(sleepers_);
   sleep(target, later_sleep);
 }
@@ -98,6 +98,24 @@ bool FutexCounter::spin_loop(std::uint32_t target, const SpinPolicy& policy,
     if (!yield_processor()) break;
   }
   return reached(target);
+}
+
+bool FutexCounter::spin(std::uint32_t target, const SpinPolicy& policy, const MessageWait& message) const {
+  const std::int64_t tries = std::int64_t{policy.spins} + policy.yields;
+  for (std::int64_t i = 0; i < tries && message.is_alone(); ++i) {
+    if (reached(target)) return true;
+    if (i >= spins_before_await && !message.is_awaited()) break;
+    if (i < policy.spins)
+      pause_processor();
+    else if (!yield_processor())
+      break;
+  }
+  return reached(target);
+}
+
+bool FutexCounter::stay_awake(std::uint32_t target, const WaitLimits& limits) const {
+  return limits.message ? spin(target, limits.spin_policy, *limits.message)
+                        : spin(target, limits.spin_policy, limits.ranks);
 }
 
 // The result does not matter: the caller checks the counter again.

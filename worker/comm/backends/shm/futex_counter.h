@@ -29,6 +29,19 @@ struct WaitingRanks {
   const LastProcessor& peer;
 };
 
+// A blocking call begins to wait for its message some microseconds after the thread that exchanges it.
+inline constexpr int spins_before_await = 256;
+
+// A wait for a peer within the send or receive of a message. It spins only if that keeps no other thread from running:
+// while the program waits for the message, and the rank exchanges no other one.
+struct MessageWait {
+  const std::atomic<int>& messages;  // those that the rank exchanges now
+  const std::atomic<bool>* awaited;  // false while no thread of the program waits for the message; null: one may wait
+
+  bool is_alone() const { return messages.load(std::memory_order_relaxed) == 1; }
+  bool is_awaited() const { return awaited == nullptr || awaited->load(std::memory_order_relaxed); }
+};
+
 // How a wait stays awake, and the conditions that end it early.
 struct WaitLimits {
   const std::atomic<bool>& interrupted;
@@ -36,6 +49,7 @@ struct WaitLimits {
   std::optional<WaitingRanks> ranks;   // none: it spins wherever they run
   SpinPolicy spin_policy;
   Deadline deadline;
+  std::optional<MessageWait> message = {};  // none: it is a collective's wait
 };
 
 // A counter in memory shared by processes: its owner increments it, others wait until it reaches a target. Values are
@@ -71,14 +85,17 @@ class FutexCounter {
   bool spin(std::uint32_t target, const SpinPolicy& policy, const std::optional<WaitingRanks>& ranks) const {
     return reached(target) || spin_loop(target, policy, ranks);
   }
+  // Does the same for a message, as long as it may spin.
+  bool spin(std::uint32_t target, const SpinPolicy& policy, const MessageWait& message) const;
   // Returns once the counter has reached target, or after a short sleep: for callers that wait for other events too.
   // Only for counters that are incremented by increment_shared().
-  void wait_briefly(std::uint32_t target, const SpinPolicy& policy);
+  void wait_briefly(std::uint32_t target, const SpinPolicy& policy, const MessageWait& message);
   // Wakes all sleepers, so that they check their limits.
   void wake() noexcept;
 
  private:
   bool spin_loop(std::uint32_t target, const SpinPolicy& policy, const std::optional<WaitingRanks>& ranks) const;
+  bool stay_awake(std::uint32_t target, const WaitLimits& limits) const;
   void wake_sleepers() {
     if (sleepers_.load(std::memory_order_relaxed) != 0) wake();
   }

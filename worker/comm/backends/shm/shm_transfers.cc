@@ -45,7 +45,8 @@ class ShmTransfers::SendTransfer : public Transfer {
         channel_(owner.layout_.channel(owner.rank_, operation.peer)) {}
 
   void wait(std::chrono::milliseconds timeout) override {
-    const auto limits = owner_.limits(operation_.peer, Deadline::in(timeout));
+    const Exchange exchange(owner_);
+    const auto limits = owner_.limits(operation_.peer, Deadline::in(timeout), awaited());
     const auto region =
         memory_.bytes() > Channel::chunk_bytes ? owner_.own_regions_.handle_of(memory_) : RegionHandle{};
     auto& offer = post(region, limits);
@@ -123,9 +124,10 @@ class ShmTransfers::ReceiveTransfer : public Transfer {
       : owner_(owner), operation_(operation), memory_(memory), number_(number), source_(operation.peer) {}
 
   void wait(std::chrono::milliseconds timeout) override {
+    const Exchange exchange(owner_);
     const auto deadline = Deadline::in(timeout);
     if (!number_) await_any_source(deadline);
-    const auto limits = owner_.limits(source_, deadline);
+    const auto limits = owner_.limits(source_, deadline, awaited());
     auto& posted = owner_.layout_.channel(source_, owner_.rank_).posted;
     while (true) {
       const auto seen = posted.value();
@@ -162,7 +164,7 @@ class ShmTransfers::ReceiveTransfer : public Transfer {
       if (claim_from_any_source(deadline)) return;
       if (!peers_remain) throw std::runtime_error("all peers left the group");
       if (deadline.expired()) throw std::runtime_error("timed out");
-      incoming.wait_briefly(seen + 1, owner_.spin_policy_);
+      incoming.wait_briefly(seen + 1, owner_.spin_policy_, {owner_.messages_, awaited()});
     }
   }
 
@@ -187,7 +189,7 @@ class ShmTransfers::ReceiveTransfer : public Transfer {
         number_ = number;
         return true;
       }
-      owner_.free_offer_if_full(r, owner_.limits(r, deadline));
+      owner_.free_offer_if_full(r, owner_.limits(r, deadline, awaited()));
     }
     return false;
   }

@@ -38,8 +38,21 @@ class ShmTransfers {
   class SendTransfer;
   class ReceiveTransfer;
 
-  WaitLimits limits(int peer, Deadline deadline) const {
-    return {interrupted_, layout_.rank(peer).peer_state, std::nullopt, spin_policy_, deadline};
+  // Counts a message that this rank exchanges.
+  class Exchange {
+   public:
+    explicit Exchange(ShmTransfers& owner) : messages_(owner.messages_) { ++messages_; }
+    ~Exchange() { --messages_; }
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+
+   private:
+    std::atomic<int>& messages_;
+  };
+
+  WaitLimits limits(int peer, Deadline deadline, const std::atomic<bool>* awaited) const {
+    return {interrupted_, layout_.rank(peer).peer_state,  std::nullopt, spin_policy_,
+            deadline,     MessageWait{messages_, awaited}};
   }
 
   // Source, tag and number of a message: see Offer.
@@ -64,6 +77,7 @@ class ShmTransfers {
   const OwnRegions& own_regions_;
   const std::atomic<bool>& interrupted_;
   const SpinPolicy spin_policy_;
+  std::atomic<int> messages_ = 0;  // those that threads of this rank exchange now
 
   std::mutex mutex_;                                                        // guards the maps; locked after any other
   std::map<std::pair<int, std::int64_t>, std::uint64_t> sends_, receives_;  // (peer, tag): how many so far
