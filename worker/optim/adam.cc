@@ -13,12 +13,11 @@ class Adam : public Optimizer {
  public:
   Adam(std::vector<ParameterGroup> groups, const OptimOptions& options) : Adam(std::move(groups), options, false) {}
 
-  bool can_skip() const override { return true; }
-
  protected:
   Adam(std::vector<ParameterGroup> groups, const OptimOptions& options, bool decoupled);
 
  private:
+  bool can_skip() const override { return true; }
   void update(const GroupStep& group) override;
 
   std::vector<Tensor> average_, square_average_;
@@ -41,18 +40,17 @@ Adam::Adam(std::vector<ParameterGroup> groups, const OptimOptions& options, bool
       decoupled_(decoupled) {}
 
 void Adam::update(const GroupStep& group) {
-  const kernels::AdamStep step{.lr = group.lr,
-                               .beta1 = options().beta1,
-                               .beta2 = options().beta2,
-                               .eps = options().eps,
-                               .weight_decay = group.weight_decay,
-                               .step = step_count(),
-                               .freeze_step = options().freeze_step,
-                               .decoupled = decoupled_,
-                               .skip = skip(),
-                               .left_out = left_out()};
-  const auto one_key = [](std::size_t) { return false; };
-  for_lists(group, &average_, &square_average_, one_key, [&](const Lists& lists, bool) {
+  kernels::AdamStep step{.lr = group.lr,
+                         .beta1 = options().beta1,
+                         .beta2 = options().beta2,
+                         .eps = options().eps,
+                         .weight_decay = group.weight_decay,
+                         .step = step_count(),
+                         .freeze_step = options().freeze_step,
+                         .decoupled = decoupled_};
+  for_lists(group, &average_, &square_average_, [&](const Lists& lists) {
+    step.skip = skip(lists.values[0].device());
+    step.left_out = left_out(lists.values[0].device());
     kernels::of(lists.values[0]).adam_step(lists.values, lists.gradients, lists.first_state, lists.second_state, step);
   });
 }

@@ -1,7 +1,5 @@
 #include "worker/optim/ema.h"
 
-#include <utility>
-
 #include "common/error.h"
 #include "worker/tensor/kernels.h"
 #include "worker/tensor/memory_owner.h"
@@ -17,25 +15,28 @@ ExponentialMovingAverage::ExponentialMovingAverage(NamedParameters parameters, d
 }
 
 void ExponentialMovingAverage::update() {
-  kernels::EmaStep step{.decay = decay_, .first = !started_};
-  if (skip_.defined()) step.skip = static_cast<const float*>(skip_.raw());
-  if (made_.defined() && !started_) step.made = static_cast<const double*>(made_.raw());
   std::vector<Tensor> averages, values;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     averages.push_back(averages_[i].second);
     values.push_back(parameters_[i].second.value());
     const bool is_last = i + 1 == parameters_.size() || averages_[i + 1].second.device() != averages.back().device();
     if (!is_last) continue;
-    kernels::of(averages.back()).ema_step(averages, values, step);
+    update_on(averages.back().device(), averages, values);
     averages.clear();
     values.clear();
   }
-  if (!made_.defined()) started_ = true;
+  const bool device_counts = !flags_.empty() && flags_[0].made.defined();
+  if (!device_counts) started_ = true;
 }
 
-void ExponentialMovingAverage::skip_if(Tensor flag, Tensor made) {
-  skip_ = std::move(flag);
-  made_ = std::move(made);
+void ExponentialMovingAverage::update_on(Device device, const std::vector<Tensor>& averages,
+                                         const std::vector<Tensor>& values) const {
+  kernels::EmaStep step{.decay = decay_, .first = !started_};
+  if (const StepFlags* flags = flags_on(device, flags_)) {
+    step.skip = number_in<float>(flags->skip);
+    if (!started_) step.made = number_in<double>(flags->made);
+  }
+  kernels::of(averages[0]).ema_step(averages, values, step);
 }
 
 ExponentialMovingAverage::Scope::Scope(const ExponentialMovingAverage& average) : parameters_(average.parameters_) {

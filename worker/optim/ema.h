@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "worker/optim/optimizer.h"
@@ -17,10 +18,9 @@ class ExponentialMovingAverage {
 
   // To be called once after each step of the optimizer.
   void update();
-  // Lets later updates change nothing on the parameters' device if this tensor of one float32 there is not 0. made: one
-  // float64 there, the number of steps that have changed the parameters; the first of them starts the averages then,
-  // and the host learns of it by set_started(). Undefined tensors end that.
-  void skip_if(Tensor flag, Tensor made = {});
+  // Lets later updates change nothing on the devices of these flags if their kernels find so. With StepFlags::made the
+  // first step that changes something starts the averages, and the host learns of it by set_started().
+  void skip_if(std::vector<StepFlags> flags) { flags_ = std::move(flags); }
   // The averages by parameter name. They exist from construction on: writing to them restores a checkpoint.
   const NamedTensors& averages() const { return averages_; }
   // Returns whether there has been an update, or a checkpoint was restored.
@@ -41,11 +41,14 @@ class ExponentialMovingAverage {
   };
 
  private:
+  // averages, values: neighbours on this device.
+  void update_on(Device device, const std::vector<Tensor>& averages, const std::vector<Tensor>& values) const;
+
   NamedParameters parameters_;
   NamedTensors averages_;
   double decay_;
   bool started_ = false;
-  Tensor skip_, made_;
+  std::vector<StepFlags> flags_;
 };
 
 }  // namespace ddprun::optim

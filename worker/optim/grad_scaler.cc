@@ -46,6 +46,12 @@ void GradScaler::update(bool finite) {
   state_ = kernels::next_loss_scale(state_, rule_, finite);
 }
 
+Tensor GradScaler::on_device(Device device) const {
+  for (const Tensor& scale : on_devices_)
+    if (scale.device() == device) return scale;
+  return {};
+}
+
 Tensor unscale_there(const NamedParameters& parameters, const Tensor& scale) {
   const auto gradients = gradients_of(parameters);
   Tensor not_finite;  // above 0 where a gradient is infinite or NaN, on the first one's device

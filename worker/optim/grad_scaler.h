@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "worker/optim/parameter_group.h"
 #include "worker/tensor/step_rules.h"
@@ -43,10 +44,11 @@ class GradScaler {
   // To be called once after each step.
   void update(bool finite);
 
-  // The scale as one float32 on a CUDA device, which updates it there (kernels::StepState): losses are multiplied by
-  // that one then, and scale() is that of the last set_state(). Undefined if the host updates the scale.
-  const Tensor& on_device() const { return on_device_; }
-  void keep_on_device(Tensor scale) { on_device_ = std::move(scale); }
+  // Lets CUDA devices update the scale (kernels::StepState): scale() is that of the last set_state() then, and a loss
+  // is multiplied by the scale on its device, one float32. No scales end that.
+  void keep_on_devices(std::vector<Tensor> scales) { on_devices_ = std::move(scales); }
+  // Returns the scale on that device; undefined if the host updates it.
+  Tensor on_device(Device device) const;
 
   // The state that a run that resumes has to restore.
   using State = kernels::LossScale;
@@ -57,7 +59,7 @@ class GradScaler {
  private:
   kernels::LossScaleRule rule_;
   State state_;
-  Tensor on_device_;
+  std::vector<Tensor> on_devices_;
 };
 
 // Divides the gradients by the scale, one float64 on a CUDA device, for which the host does not wait. Returns one

@@ -101,11 +101,20 @@ void Optimizer::step() {
             .number = static_cast<std::size_t>(&group - groups_.data())});
 }
 
-void Optimizer::skip_if(Tensor flag, Tensor left_out) {
-  if (flag.defined() && !can_skip())
+void Optimizer::skip_if(std::vector<StepFlags> flags) {
+  if (!flags.empty() && !can_skip())
     throw Error(Errc::unsupported, "this optimizer cannot leave out a step that a device decides about");
-  skip_ = std::move(flag);
-  left_out_ = std::move(left_out);
+  flags_ = std::move(flags);
+}
+
+const float* Optimizer::skip(Device device) const {
+  const StepFlags* flags = flags_on(device, flags_);
+  return flags != nullptr ? number_in<float>(flags->skip) : nullptr;
+}
+
+const double* Optimizer::left_out(Device device) const {
+  const StepFlags* flags = flags_on(device, flags_);
+  return flags != nullptr ? number_in<double>(flags->left_out) : nullptr;
 }
 
 Shape Optimizer::whole_shape(std::size_t index) const {
@@ -155,7 +164,7 @@ std::vector<Tensor> Optimizer::add_state(const std::string& suffix, bool (*has)(
 std::vector<Tensor> Optimizer::add_counters(const std::string& suffix) {
   std::vector<Tensor> tensors;
   for (const auto& [name, parameter] : parameters_) {
-    tensors.push_back(Tensor::zeros({}, DType::int64));
+    tensors.push_back(Tensor::zeros({}, DType::int64, parameter.device()));
     state_.emplace_back(name + "." + suffix, tensors.back());
   }
   return tensors;

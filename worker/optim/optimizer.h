@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/optim/parameter_group.h"
+#include "worker/optim/step_flags.h"
 #include "worker/optim/tensor_parts.h"
 
 namespace ddprun::optim {
@@ -63,13 +64,10 @@ class Optimizer {
   // The steps taken; part of the state (Adam's bias correction counts the optimizer's steps, not a parameter's).
   std::int64_t step_count() const { return step_count_; }
   void set_step_count(std::int64_t count) { step_count_ = count; }
-  // Returns whether an update is made by kernels that read the tensors of skip_if(), and the host counts nothing beside
-  // its steps.
-  virtual bool can_skip() const { return false; }
-  // Lets later steps change nothing on the parameters' device if this tensor of one float32 there is not 0 when their
-  // kernels begin; without a tensor they always do. step_count() counts such steps, too; left_out, one float64 there,
-  // is the number of them, unless it is undefined and there are none. Throws Errc::unsupported unless can_skip().
-  void skip_if(Tensor flag, Tensor left_out = {});
+  // Lets later steps change nothing on the devices of these flags, one for each device, if their kernels find so;
+  // without flags they always change something. step_count() counts steps that were left out, too. Throws
+  // Errc::unsupported if this optimizer changes more than what kernels know of.
+  void skip_if(std::vector<StepFlags> flags);
   // The state by names such as "conv1.weight.exp_avg"; it exists from construction on: writing restores a checkpoint.
   const NamedTensors& state() const { return state_; }
 
@@ -85,9 +83,11 @@ class Optimizer {
   // Adds one zeroed state tensor like each parameter, in their order; undefined where has is given and returns false
   // for the parameter's name and whole shape.
   std::vector<Tensor> add_state(const std::string& suffix, bool (*has)(std::string_view, const Shape&) = nullptr);
-  // Adds one zeroed number, int64 and in host memory, for each parameter.
+  // Adds one zeroed number, int64, for each parameter, on its device.
   std::vector<Tensor> add_counters(const std::string& suffix);
 
+  // Returns whether an update is made by kernels that get skip() and left_out().
+  virtual bool can_skip() const { return false; }
   // Updates all parameters of a group.
   virtual void update(const GroupStep& group) = 0;
   // Calls function(index, value, gradient) for each parameter of the group that has a gradient.
@@ -106,32 +106,30 @@ class Optimizer {
   struct Lists {
     std::vector<Tensor> values, gradients, first_state, second_state;  // a state that does not exist is empty
   };
-  // Calls step(lists, key) for all parameters of the group that have a gradient: neighbours on one device with the same
-  // key_of(index) go together. first, second: null if there is no such state.
-  template <class KeyOf, class Function>
+  // Calls step(lists) for all parameters of the group that have a gradient: neighbours on one device go together.
+  // first, second: null if there is no such state.
+  template <class Function>
   void for_lists(const GroupStep& group, const std::vector<Tensor>* first, const std::vector<Tensor>* second,
-                 KeyOf key_of, Function step) {
+                 Function step) {
     clear_lists();
-    bool key = false;
     for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
-      const bool own_key = key_of(index);
-      if (!lists_.values.empty() && (own_key != key || lists_.values[0].device() != value.device())) {
-        step(lists_, key);
+      if (!lists_.values.empty() && lists_.values[0].device() != value.device()) {
+        step(lists_);
         clear_lists();
       }
-      key = own_key;
       lists_.values.push_back(value);
       lists_.gradients.push_back(gradient);
       if (first != nullptr) lists_.first_state.push_back((*first)[index]);
       if (second != nullptr) lists_.second_state.push_back((*second)[index]);
     });
-    if (!lists_.values.empty()) step(lists_, key);
+    if (!lists_.values.empty()) step(lists_);
     clear_lists();
   }
 
   const OptimOptions& options() const { return options_; }
-  const float* skip() const { return skip_.defined() ? static_cast<const float*>(skip_.raw()) : nullptr; }
-  const double* left_out() const { return left_out_.defined() ? static_cast<const double*>(left_out_.raw()) : nullptr; }
+  // These return the numbers of the flags on a device, null where there are none.
+  const float* skip(Device device) const;
+  const double* left_out(Device device) const;
   const std::string& name_of(std::size_t index) const { return parameters_[index].first; }
   // Returns the shape of the parameter, of which there may be a part here.
   Shape whole_shape(std::size_t index) const;
@@ -154,7 +152,7 @@ class Optimizer {
   OptimOptions options_;
   NamedTensors state_;
   std::int64_t step_count_ = 0;
-  Tensor skip_, left_out_;
+  std::vector<StepFlags> flags_;
   Lists lists_;  // empty except within a step: their memory is kept
 };
 

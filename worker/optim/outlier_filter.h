@@ -18,7 +18,7 @@ class OutlierFilter {
   // Returns the median of the last norms; 0 if there is none.
   double median() const;
 
-  // The norms from the oldest to the newest: a run that resumes has to restore them.
+  // The norms from the oldest to the newest, at most kernels::norm_window: a run that resumes has to restore them.
   const std::vector<double>& norms() const { return norms_; }
   void set_norms(std::vector<double> norms) { norms_ = std::move(norms); }
   double factor() const { return factor_; }

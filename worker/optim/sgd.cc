@@ -15,12 +15,9 @@ class Sgd : public Optimizer {
  public:
   Sgd(std::vector<ParameterGroup> groups, const OptimOptions& options);
 
-  bool can_skip() const override { return started_.empty(); }
-
  private:
+  bool can_skip() const override { return true; }
   void update(const GroupStep& group) override;
-  // Returns whether this is the first step of a parameter, and notes that it was taken.
-  bool take_first(std::size_t index);
 
   std::vector<Tensor> momentum_, started_;
 };
@@ -38,19 +35,13 @@ void Sgd::update(const GroupStep& group) {
                         .momentum = options().momentum,
                         .weight_decay = group.weight_decay,
                         .dampening = options().dampening,
-                        .nesterov = options().nesterov,
-                        .skip = skip()};
+                        .nesterov = options().nesterov};
   const auto* momentum = momentum_.empty() ? nullptr : &momentum_;
-  const auto is_first = [this](std::size_t index) { return take_first(index); };
-  for_lists(group, momentum, nullptr, is_first, [&](const Lists& lists, bool first) {
-    step.first = first;
-    kernels::of(lists.values[0]).sgd_step(lists.values, lists.gradients, lists.first_state, step);
+  const auto* started = started_.empty() ? nullptr : &started_;
+  for_lists(group, momentum, started, [&](const Lists& lists) {
+    step.skip = skip(lists.values[0].device());
+    kernels::of(lists.values[0]).sgd_step(lists.values, lists.gradients, lists.first_state, lists.second_state, step);
   });
-}
-
-bool Sgd::take_first(std::size_t index) {
-  if (started_.empty()) return false;
-  return std::exchange(*started_[index].data<std::int64_t>(), 1) == 0;
 }
 
 std::unique_ptr<Optimizer> make_sgd(const OptimOptions& options, std::vector<ParameterGroup> groups) {

@@ -82,7 +82,6 @@ struct SgdStep {
   double lr, momentum, weight_decay;
   double dampening = 0;
   bool nesterov = false;
-  bool first = false;  // the momentum starts as the gradient
   const float* skip = nullptr;
 };
 struct AdamStep {

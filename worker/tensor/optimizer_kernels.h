@@ -10,7 +10,8 @@ namespace ddprun::kernels {
 struct OptimizerKernels {
   // Optimizers: one pass over many tensors of one device, in place. The k-th of each list belong together; an empty
   // list means that there is no such state.
-  Entry<void(Tensors values, Tensors grads, Tensors momenta, const SgdStep&)> sgd_step{"sgd_step"};
+  // started, one int64 each: 0 if the momentum starts as the gradient; becomes 1.
+  Entry<void(Tensors values, Tensors grads, Tensors momenta, Tensors started, const SgdStep&)> sgd_step{"sgd_step"};
   Entry<void(Tensors values, Tensors grads, Tensors averages, Tensors square_averages, const AdamStep&)> adam_step{
       "adam_step"};
   // The averages of parameters (optim::ExponentialMovingAverage) over one more step.

@@ -23,11 +23,12 @@ struct SgdMomentumUpdate {
   T lr, decay, keep, take, ahead;
   bool nesterov;
 
-  explicit SgdMomentumUpdate(const SgdStep& step)
+  // first: the momentum starts as the gradient.
+  explicit SgdMomentumUpdate(const SgdStep& step, bool first = false)
       : lr(static_cast<T>(step.lr)),
         decay(static_cast<T>(step.weight_decay)),
-        keep(step.first ? T(0) : static_cast<T>(step.momentum)),
-        take(step.first ? T(1) : static_cast<T>(1 - step.dampening)),
+        keep(first ? T(0) : static_cast<T>(step.momentum)),
+        take(first ? T(1) : static_cast<T>(1 - step.dampening)),
         ahead(static_cast<T>(step.momentum)),
         nesterov(step.nesterov) {}
   DDPRUN_HOST_DEVICE void operator()(T& value, T grad, T& momentum) const {

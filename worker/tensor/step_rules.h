@@ -40,7 +40,6 @@ DDPRUN_HOST_DEVICE bool is_outlier(double norm, std::int64_t count, double media
 struct StepState {
   double loss_scale = 1, good_steps = 0;
   double made = 0, left_out = 0;              // the steps that changed the model, and those that did not
-  double skipped = 0;                         // 1 if the last step was left out
   double norms_seen = 0;                      // the finite norms so far; norm n is norms[n % norm_window]
   double lower_median = 0, upper_median = 0;  // the norms in the middle: two, or twice the same
   double norms[norm_window] = {};

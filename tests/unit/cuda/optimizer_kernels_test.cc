@@ -20,9 +20,9 @@ std::vector<Tensor> zeros_like(std::vector<Tensor> tensors) {
 
 void check_sgd(const kernels::SgdStep& step, bool has_momentum) {
   TensorList values(random_tensors(1, wide)), grads(random_tensors(2, wide)), momenta(random_tensors(3, wide));
-  cpu().sgd_step(values.host, grads.host, has_momentum ? momenta.host : std::vector<Tensor>(), step);
+  cpu().sgd_step(values.host, grads.host, has_momentum ? momenta.host : std::vector<Tensor>(), {}, step);
   check(device_api().sgd_step(test_device(), values.size(), values.views(), grads.views(),
-                              has_momentum ? momenta.views() : nullptr, step));
+                              has_momentum ? momenta.views() : nullptr, nullptr, step));
   CHECK(values.differences() == 0);
   CHECK(momenta.differences() == 0);
 }
@@ -45,7 +45,7 @@ void check_adam(const kernels::AdamStep& step) {
 TEST_CASE("every variant of SGD gives the CPU's bits") {
   check_sgd({.lr = 0.1, .momentum = 0, .weight_decay = 0.01}, false);
   check_sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01}, true);
-  check_sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0, .dampening = 0.2, .first = true}, true);
+  check_sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0, .dampening = 0.2}, true);
   check_sgd({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, true);
 }
 
@@ -58,6 +58,29 @@ TEST_CASE("every variant of Adam gives the CPU's bits") {
   kernels::AdamStep frozen = step;
   frozen.freeze_step = 2;
   check_adam(frozen);
+}
+
+TEST_CASE("the momentum of each tensor starts as its gradient, in the first step that is made") {
+  TensorList values(random_tensors(1, wide)), grads(random_tensors(2, wide)), momenta(random_tensors(3, wide));
+  std::vector<Tensor> numbers;  // every second momentum has started
+  for (std::size_t i = 0; i < values.size(); ++i) numbers.push_back(Tensor::full({}, i % 2 == 0 ? 0 : 1, DType::int64));
+  TensorList started(numbers);
+  const DeviceTensor skip(Tensor::full({1}, 1));
+  kernels::SgdStep step{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .dampening = 0.2};
+  const auto on_device = [&] {
+    check(device_api().sgd_step(test_device(), values.size(), values.views(), grads.views(), momenta.views(),
+                                started.views(), step));
+  };
+  step.skip = static_cast<const float*>(skip.view().data);
+  on_device();
+  CHECK(started.differences() == 0);
+  step.skip = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    on_device();
+    cpu().sgd_step(values.host, grads.host, momenta.host, started.host, step);
+    CHECK(values.differences() == 0);
+    CHECK(momenta.differences() == 0);
+  }
 }
 
 TEST_CASE("Adam counts the steps that the device has left out as not made") {
@@ -104,11 +127,12 @@ TEST_CASE("a number on the device decides whether steps change anything") {
   TensorList values(random_tensors(1, wide)), grads(random_tensors(2, wide)), state(random_tensors(3, wide)),
       squares(zeros_like(random_tensors(1, wide)));
   if (number == 0) {
-    cpu().sgd_step(values.host, grads.host, state.host, sgd);
+    cpu().sgd_step(values.host, grads.host, state.host, {}, sgd);
     cpu().adam_step(values.host, grads.host, state.host, squares.host, adam);
   }
   sgd.skip = adam.skip = static_cast<const float*>(skip.view().data);
-  check(device_api().sgd_step(test_device(), values.size(), values.views(), grads.views(), state.views(), sgd));
+  check(
+      device_api().sgd_step(test_device(), values.size(), values.views(), grads.views(), state.views(), nullptr, sgd));
   check(device_api().adam_step(test_device(), values.size(), values.views(), grads.views(), state.views(),
                                squares.views(), adam));
   CHECK(values.differences() == 0);
@@ -127,13 +151,13 @@ TEST_CASE("a step of the parameters of a GPT of 12 blocks is two kernels") {
         }) == 2);
   CHECK(launches_of([&] {
           return device_api().sgd_step(test_device(), values.size(), values.views(), grads.views(), averages.views(),
-                                       {.lr = 0.1, .momentum = 0.9, .weight_decay = 0});
+                                       nullptr, {.lr = 0.1, .momentum = 0.9, .weight_decay = 0});
         }) == 2);
 }
 
 TEST_CASE("16-bit values are not updated in place") {
   const DeviceTensor x(Tensor::zeros({4}, DType::bfloat16));
-  CHECK_THROWS_WITH(check(device_api().sgd_step(test_device(), 1, &x.view(), &x.view(), nullptr,
+  CHECK_THROWS_WITH(check(device_api().sgd_step(test_device(), 1, &x.view(), &x.view(), nullptr, nullptr,
                                                 {.lr = 1, .momentum = 0, .weight_decay = 0})),
                     "sgd_step of bfloat16 tensors is not supported on cuda:0");
 }

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <utility>
 
 #include "worker/tensor/cpu/table.h"
 #include "worker/tensor/cpu/vectorize.h"
@@ -21,8 +22,9 @@ DDPRUN_VECTORIZED void sgd(std::int64_t count, T* value, const T* grad, const Sg
 }
 
 template <class T>
-DDPRUN_VECTORIZED void sgd_momentum(std::int64_t count, T* value, const T* grad, T* momentum, const SgdStep& step) {
-  const kernels::SgdMomentumUpdate<T> update(step);
+DDPRUN_VECTORIZED void sgd_momentum(std::int64_t count, T* value, const T* grad, T* momentum, bool first,
+                                    const SgdStep& step) {
+  const kernels::SgdMomentumUpdate<T> update(step, first);
   for (std::int64_t i = 0; i < count; ++i) update(value[i], grad[i], momentum[i]);
 }
 
@@ -39,10 +41,10 @@ DDPRUN_VECTORIZED void ema(std::int64_t count, T* average, const T* value, const
   for (std::int64_t i = 0; i < count; ++i) update(average[i], value[i]);
 }
 
-void step_one(Tensor value, const Tensor& grad, Tensor momentum, const SgdStep& step) {
+void step_one(Tensor value, const Tensor& grad, Tensor momentum, bool first, const SgdStep& step) {
   visit_wide(value.dtype(), [&]<class T>() {
     if (momentum.defined())
-      sgd_momentum(value.numel(), value.data<T>(), grad.data<T>(), momentum.data<T>(), step);
+      sgd_momentum(value.numel(), value.data<T>(), grad.data<T>(), momentum.data<T>(), first, step);
     else
       sgd(value.numel(), value.data<T>(), grad.data<T>(), step);
   });
@@ -62,10 +64,16 @@ bool is_skipped(const float* skip) {
   return skip != nullptr && *skip != 0;
 }
 
-void sgd_step(Tensors values, Tensors grads, Tensors momenta, const SgdStep& step) {
+// Returns whether the momentum starts with this step, and notes that it has.
+bool take_first(Tensor started) {
+  return std::exchange(*started.data<std::int64_t>(), 1) == 0;
+}
+
+void sgd_step(Tensors values, Tensors grads, Tensors momenta, Tensors started, const SgdStep& step) {
   if (is_skipped(step.skip)) return;
   for (std::size_t i = 0; i < values.size(); ++i)
-    step_one(values[i], grads[i], momenta.empty() ? Tensor() : momenta[i], step);
+    step_one(values[i], grads[i], momenta.empty() ? Tensor() : momenta[i], !started.empty() && take_first(started[i]),
+             step);
 }
 
 void adam_step(Tensors values, Tensors grads, Tensors averages, Tensors square_averages, const AdamStep& step) {

@@ -229,9 +229,9 @@ struct DeviceApi {
                              const View& all_log_sum);
 
   // Operations on many tensors: lists of `count` views each, in memory of the host. The k-th of each list have as many
-  // elements. momenta is null where there are none.
+  // elements, but for `started`, one int64 each. momenta and started are null where there are none.
   Outcome (*sgd_step)(DeviceContext*, std::size_t count, const View* values, const View* grads, const View* momenta,
-                      const kernels::SgdStep&);
+                      const View* started, const kernels::SgdStep&);
   Outcome (*adam_step)(DeviceContext*, std::size_t count, const View* values, const View* grads, const View* averages,
                        const View* square_averages, const kernels::AdamStep&);
   Outcome (*ema_step)(DeviceContext*, std::size_t count, const View* averages, const View* values,

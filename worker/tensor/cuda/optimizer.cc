@@ -18,11 +18,13 @@ const View* or_null(const std::vector<View>& views) {
   return views.empty() ? nullptr : views.data();
 }
 
-void sgd_step(Tensors values, Tensors grads, Tensors momenta, const kernels::SgdStep& step) {
+void sgd_step(Tensors values, Tensors grads, Tensors momenta, Tensors started, const kernels::SgdStep& step) {
   if (values.empty()) return;
   const CudaDevice& on = device_of(values[0]);
-  const auto of_values = views_of(values), of_grads = views_of(grads), of_momenta = views_of(momenta);
-  check(on.api().sgd_step(on.context(), values.size(), of_values.data(), of_grads.data(), or_null(of_momenta), step));
+  const auto of_values = views_of(values), of_grads = views_of(grads), of_momenta = views_of(momenta),
+             of_started = views_of(started);
+  check(on.api().sgd_step(on.context(), values.size(), of_values.data(), of_grads.data(), or_null(of_momenta),
+                          or_null(of_started), step));
 }
 
 void adam_step(Tensors values, Tensors grads, Tensors averages, Tensors square_averages,

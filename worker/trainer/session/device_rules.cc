@@ -2,9 +2,11 @@
 #include <cstddef>
 #include <cstring>
 #include <optional>
+#include <ranges>
 #include <vector>
 
 #include "worker/optim/clip.h"
+#include "worker/optim/step_flags.h"
 #include "worker/tensor/kernels.h"
 #include "worker/tensor/memory_owner.h"
 #include "worker/trainer/session/gradient_rules.h"
@@ -38,15 +40,11 @@ std::vector<double> norms_of(const StepState& state) {
   return norms;
 }
 
-template <class T>
-const T* at(const Tensor& tensor) {
-  return tensor.defined() ? static_cast<const T*>(tensor.raw()) : nullptr;
-}
-
-// What the device decides by: the state of loss scale and outliers, which it keeps, and the decision.
+// What devices decide by: the state of loss scale and outliers, which the first one keeps, and the decision, of which
+// each has a copy.
 class Decision {
  public:
-  Decision(const TrainState& state, Device device)
+  Decision(const TrainState& state, const std::vector<Device>& devices)
       : rules_{.has_loss_scale = state.scaler.has_value(),
                .loss_scale = state.scaler ? state.scaler->rule() : kernels::LossScaleRule{},
                .outlier_factor = state.outliers ? state.outliers->factor() : 0},
@@ -55,61 +53,88 @@ class Decision {
     const StepState start = state_of(state);
     Tensor numbers = Tensor::empty({kernels::step_state_size}, DType::float64);
     std::memcpy(numbers.raw(), &start, sizeof(start));
-    state_ = numbers.to(device);
-    loss_scale_ = Tensor::full({}, start.loss_scale, DType::float32, device);
-    skip_ = Tensor::zeros({1}, DType::float32, device);
+    for (const Device device : devices)
+      copies_.push_back({.state = numbers.to(device),
+                         .loss_scale = Tensor::full({}, start.loss_scale, DType::float32, device),
+                         .skip = Tensor::zeros({1}, DType::float32, device)});
   }
 
-  const Tensor& skip() const { return skip_; }
-  const Tensor& loss_scale() const { return loss_scale_; }  // as the loss is multiplied by it
-  Tensor wide_loss_scale() const { return number(offsetof(StepState, loss_scale)); }
-  Tensor made() const { return number(offsetof(StepState, made)); }
-  Tensor left_out() const { return number(offsetof(StepState, left_out)); }
+  // Those of the first device.
+  const Tensor& skip() const { return copies_[0].skip; }
+  const Tensor& loss_scale() const { return copies_[0].loss_scale; }  // by which losses are multiplied
+  Tensor wide_loss_scale() const { return copies_[0].number(offsetof(StepState, loss_scale)); }
+
+  std::vector<Tensor> loss_scales() const {
+    std::vector<Tensor> all;
+    for (const Copy& copy : copies_) all.push_back(copy.loss_scale);
+    return all;
+  }
+  std::vector<optim::StepFlags> flags() const {
+    std::vector<optim::StepFlags> all;
+    for (const Copy& copy : copies_)
+      all.push_back({.skip = copy.skip,
+                     .left_out = copy.number(offsetof(StepState, left_out)),
+                     .made = copy.number(offsetof(StepState, made))});
+    return all;
+  }
 
   void decide(const kernels::StepFindings& found) {
-    kernels::of(state_).decide_step(rules_, found, state_, loss_scale_, skip_);
+    Copy& first = copies_[0];
+    kernels::of(first.state).decide_step(rules_, found, first.state, first.loss_scale, first.skip);
+    for (Copy& other : copies_ | std::views::drop(1)) {
+      other.state.copy_from(first.state);
+      other.loss_scale.copy_from(first.loss_scale);
+      other.skip.copy_from(first.skip);
+    }
   }
 
-  void copy_to_host(const LateValues& late) { late.copy(state_, on_host_); }
+  void copy_to_host(const LateValues& late) { late.copy(copies_[0].state, on_host_); }
   // Returns the state that was copied before the last wait.
   StepState on_host() const {
     StepState result;
     std::memcpy(&result, on_host_.raw(), sizeof(result));
     return result;
   }
-
- private:
-  Tensor number(std::size_t offset) const {
-    return state_.slice(0, static_cast<std::int64_t>(offset / sizeof(double)), 1).reshape({});
+  // Counts the steps that are left out from 0 again.
+  void forget_left_out() {
+    for (const Copy& copy : copies_) copy.number(offsetof(StepState, left_out)).fill(0);
   }
 
+ private:
+  struct Copy {
+    Tensor state, loss_scale, skip;
+
+    Tensor number(std::size_t offset) const {
+      return state.slice(0, static_cast<std::int64_t>(offset / sizeof(double)), 1).reshape({});
+    }
+  };
+
   const kernels::StepRules rules_;
-  Tensor state_, loss_scale_, skip_, on_host_;
+  std::vector<Copy> copies_;  // by device
+  Tensor on_host_;
 };
 
 class DeviceRules final : public GradientRules, public LateReader {
  public:
-  DeviceRules(const RuleContext& context, Device device)
-      : in_(context),
-        device_(device),
-        skips_(in_.state.scaler || in_.state.outliers),
-        device_decides_(in_.state.optimizer->can_skip() && is_sole_device()) {
+  DeviceRules(const RuleContext& context, Device device, Device device_of_losses)
+      : in_(context), devices_{device}, decides_(in_.state.scaler || in_.state.outliers) {
+    add_device(device_of_losses);
+    for (const auto& [name, parameter] : in_.divided.parameters()) add_device(parameter.value().device());
     in_.values.add_reader(in_.gate);  // before what follows an update that was cancelled is used
-    if (skips_) in_.values.add_reader(this);
-    if (!skips_ && in_.gate != nullptr) let_skip(in_.gate->cancelled(), {}, {});
+    if (decides_) in_.values.add_reader(this);
+    if (!decides_ && in_.gate != nullptr) let_skip({{.skip = in_.gate->cancelled()}});
   }
   ~DeviceRules() override {
-    let_skip({}, {}, {});
-    if (in_.state.scaler) in_.state.scaler->keep_on_device({});
+    let_skip({});
+    if (in_.state.scaler) in_.state.scaler->keep_on_devices({});
   }
 
   // A checkpoint may have been restored before the first step.
   void begin_step() override {
-    if (!skips_ || decision_) return;
-    decision_.emplace(in_.state, device_);
-    if (!device_decides_) return;
-    let_skip(decision_->skip(), decision_->left_out(), decision_->made());
-    if (in_.state.scaler) in_.state.scaler->keep_on_device(decision_->loss_scale());
+    if (!decides_ || decision_) return;
+    decision_.emplace(in_.state, devices_);
+    let_skip(decision_->flags());
+    if (in_.state.scaler) in_.state.scaler->keep_on_devices(decision_->loss_scales());
   }
 
   void examine(StepResult&) override {
@@ -135,62 +160,48 @@ class DeviceRules final : public GradientRules, public LateReader {
   bool apply(StepResult&) override {
     if (clipped_square_sum_.defined())
       optim::clip_grads_with_square_sum(in_.divided.parameters(), in_.config.clip_norm, clipped_square_sum_);
-    if (!skips_) return true;
-    decision_->decide({.cancelled = in_.gate ? at<float>(in_.gate->cancelled()) : nullptr,
-                       .not_finite = at<float>(not_finite_),
-                       .square_sum = at<double>(square_sum_)});
+    if (!decides_) return true;
+    decision_->decide({.cancelled = in_.gate ? optim::number_in<float>(in_.gate->cancelled()) : nullptr,
+                       .not_finite = optim::number_in<float>(not_finite_),
+                       .square_sum = optim::number_in<double>(square_sum_)});
     in_.values.findings().skipped = in_.values.late().add(decision_->skip());
-    if (device_decides_) return true;
-    in_.values.wait();
-    return !skipped_;
+    return true;
   }
 
-  bool reads_each_step() const override { return skips_ && !device_decides_; }
-
   void copy_to_host(LateValues& late) override { decision_->copy_to_host(late); }
+  // The host has counted the steps that the device left out, too.
   void read(const LateValues&) override {
     const StepState known = decision_->on_host();
     auto& state = in_.state;
     if (state.scaler) state.scaler->set_state({known.loss_scale, static_cast<std::int64_t>(known.good_steps)});
     if (state.outliers) state.outliers->set_norms(norms_of(known));
-    skipped_ = known.skipped != 0;
-    if (device_decides_) take_counts(known);
+    if (state.ema && known.made > 0) state.ema->set_started();
+    if (known.left_out == 0) return;
+    state.optimizer->set_step_count(state.optimizer->step_count() - static_cast<std::int64_t>(known.left_out));
+    decision_->forget_left_out();
   }
 
  private:
-  bool is_sole_device() const {
-    return std::ranges::all_of(in_.divided.parameters(),
-                               [&](const auto& each) { return each.second.value().device() == device_; });
+  void add_device(Device device) {
+    if (std::ranges::count(devices_, device) == 0) devices_.push_back(device);
   }
 
-  void let_skip(const Tensor& flag, const Tensor& left_out, const Tensor& made) {
-    if (in_.state.optimizer->can_skip()) in_.state.optimizer->skip_if(flag, left_out);
-    if (in_.state.ema) in_.state.ema->skip_if(flag, made);
-  }
-
-  // The host has counted the steps that the device left out, too.
-  void take_counts(const StepState& known) {
-    auto& optimizer = *in_.state.optimizer;
-    if (known.left_out > 0) {
-      optimizer.set_step_count(optimizer.step_count() - static_cast<std::int64_t>(known.left_out));
-      decision_->left_out().fill(0);
-    }
-    if (in_.state.ema && known.made > 0) in_.state.ema->set_started();
+  void let_skip(const std::vector<optim::StepFlags>& flags) {
+    in_.state.optimizer->skip_if(flags);
+    if (in_.state.ema) in_.state.ema->skip_if(flags);
   }
 
   const RuleContext in_;
-  const Device device_;
-  const bool skips_;           // a rule may skip a step
-  const bool device_decides_;  // the optimizer's kernels read the decision, and the host need not
+  std::vector<Device> devices_;
+  const bool decides_;  // a rule may skip a step
   std::optional<Decision> decision_;
   Tensor not_finite_, square_sum_, clipped_square_sum_;  // those of the step in progress
-  bool skipped_ = false;                                 // the last step that the host knows of was
 };
 
 }  // namespace
 
-std::unique_ptr<GradientRules> make_device_rules(const RuleContext& context, Device device) {
-  return std::make_unique<DeviceRules>(context, device);
+std::unique_ptr<GradientRules> make_device_rules(const RuleContext& context, Device device, Device device_of_losses) {
+  return std::make_unique<DeviceRules>(context, device, device_of_losses);
 }
 
 }  // namespace ddprun::trainer

@@ -2,8 +2,9 @@
 
 namespace ddprun::trainer {
 
-std::unique_ptr<GradientRules> make_gradient_rules(const RuleContext& context, Device device) {
-  return device.type == DeviceType::cuda ? make_device_rules(context, device) : make_host_rules(context);
+std::unique_ptr<GradientRules> make_gradient_rules(const RuleContext& context, Device device, Device device_of_losses) {
+  return device.type == DeviceType::cuda ? make_device_rules(context, device, device_of_losses)
+                                         : make_host_rules(context);
 }
 
 }  // namespace ddprun::trainer

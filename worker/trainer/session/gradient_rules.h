@@ -28,8 +28,6 @@ class GradientRules {
   virtual void examine(StepResult& result) = 0;
   // Applies the rules to what was found. Returns whether the update is to be made; the device may leave it out then.
   virtual bool apply(StepResult& result) = 0;
-  // Returns whether the host needs the values of each step, as the next one depends on them.
-  virtual bool reads_each_step() const = 0;
 
  protected:
   GradientRules() = default;
@@ -44,12 +42,11 @@ struct RuleContext {
   UpdateGate* gate;  // null: there is none
 };
 
-// Makes the rules for the device where the model is.
-std::unique_ptr<GradientRules> make_gradient_rules(const RuleContext& context, Device device);
-// These make the two kinds from which it chooses. On a CUDA device everything is queued, the decision too, and the host
-// waits for nothing if the optimizer's kernels read the decision, and all parameters are on that one device. Otherwise
-// it waits once a step, if a rule may skip one.
+// Makes the rules for the devices where the model begins and where its losses are.
+std::unique_ptr<GradientRules> make_gradient_rules(const RuleContext& context, Device device, Device device_of_losses);
+// These make the two kinds from which it chooses. On a CUDA device everything is queued, the decision too: the host
+// waits for nothing.
 std::unique_ptr<GradientRules> make_host_rules(const RuleContext& context);
-std::unique_ptr<GradientRules> make_device_rules(const RuleContext& context, Device device);
+std::unique_ptr<GradientRules> make_device_rules(const RuleContext& context, Device device, Device device_of_losses);
 
 }  // namespace ddprun::trainer

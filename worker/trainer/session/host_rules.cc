@@ -33,8 +33,6 @@ class HostRules final : public GradientRules {
     return true;
   }
 
-  bool reads_each_step() const override { return true; }
-
  private:
   // Describes the reduced gradients of the step in progress.
   struct Findings {

@@ -97,7 +97,7 @@ ParallelForms::ParallelForms(const FormsContext& of)
       device_pipeline(make_device_pipeline(of.config, *of.state.model, of.layout, task, of.group)),
       layers(layers_of(of, context.get())),
       stage_balancer(make_stage_balancer(of.config, *of.state.model, layers)),
-      gate(UpdateGate::make(of.config, of.state.optimizer.get(), device_of(*of.state.model), groups.gradients)),
+      gate(UpdateGate::make(of.config, device_of(*of.state.model), groups.gradients)),
       pipelined(make_pipelined(of, layers, groups, data_form(of))),
       of_passes(make_of_passes(of, groups, data_form(of))),
       parallelism(pipelined ? *pipelined : *of_passes),

@@ -40,8 +40,8 @@ Variable StepRunner::weighted(const tasks::WeightedLoss& result, double weight, 
     throw make_error(Errc::usage, "train.task: a batch's loss has the weight {}, and Task::weight() says {}",
                      result.weight, weight);
   if (weight > 0) values_.add_loss(result.loss.value(), weight);
-  if (state_.scaler && state_.scaler->on_device().defined())
-    return mul(mul(result.loss, share_of_loss(weight, items_of_step)), Variable(state_.scaler->on_device()));
+  const Tensor scale = state_.scaler ? state_.scaler->on_device(result.loss.device()) : Tensor();
+  if (scale.defined()) return mul(mul(result.loss, share_of_loss(weight, items_of_step)), Variable(scale));
   const double factor = loss_factor(weight, items_of_step);
   return factor == 1.0 ? result.loss : mul(result.loss, factor);
 }

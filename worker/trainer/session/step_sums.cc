@@ -1,6 +1,7 @@
 #include "worker/trainer/session/step_sums.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "worker/comm/span.h"
 

@@ -48,7 +48,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       runner_(make_step_runner(config_, state, forms_, values_)),
       rules_(make_gradient_rules(
           {.config = config_.optim, .state = state, .divided = divided_, .values = values_, .gate = forms_.gate.get()},
-          forms_.device())),
+          forms_.device(), forms_.targets_device())),
       told_times_(std::move(told)),
       rank_times_(group.rank(), group.size()),
       sums_({.group = group, .forms = forms_, .values = values_, .runner = *runner_, .times = rank_times_}) {
@@ -202,11 +202,11 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   sums_.take(reads, result);
 }
 
-// Returns whether this step's loss becomes known with it: on a CUDA device only if the host has to wait anyway, or
-// something that follows the step needs it. All ranks decide alike.
+// Returns whether this step's loss becomes known with it: on a CUDA device only if something that follows the step
+// needs it. All ranks decide alike.
 bool TrainSession::reads_values(const StepResult& result) const {
   constexpr std::size_t most_unread = 100;
-  if (!is_on_device() || rules_->reads_each_step()) return true;
+  if (!is_on_device()) return true;
   if (sums_.next_is_read() || values_.steps() == most_unread) return true;
   const auto& run = state_.run;
   const auto& checkpoint = config_.checkpoint;

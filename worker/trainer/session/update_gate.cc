@@ -4,10 +4,8 @@
 
 namespace ddprun::trainer {
 
-std::unique_ptr<UpdateGate> UpdateGate::make(const TrainConfig& config, const optim::Optimizer* optimizer,
-                                             Device device, const ProcessGroup& group) {
-  if (device.type != DeviceType::cuda || group.size() == 1) return nullptr;
-  if (config.parallel.strategy != "ddp" || optimizer == nullptr || !optimizer->can_skip()) return nullptr;
+std::unique_ptr<UpdateGate> UpdateGate::make(const TrainConfig& config, Device device, const ProcessGroup& group) {
+  if (device.type != DeviceType::cuda || group.size() == 1 || config.parallel.strategy != "ddp") return nullptr;
   return std::make_unique<UpdateGate>(device, group);
 }
 

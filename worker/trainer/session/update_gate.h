@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "worker/comm/process_group.h"
-#include "worker/optim/optimizer.h"
 #include "worker/tensor/tensor.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/step_values.h"
@@ -18,11 +17,9 @@ namespace ddprun::trainer {
 // Ownership: the group outlives this object. Threads: any.
 class UpdateGate final : public LateReader {
  public:
-  // Returns null where the host waits for gradients: without a device or other ranks, and where an update is more than
-  // the kernels of the optimizer. optimizer: null if the session makes one, of parts. group: the ranks that average
-  // gradients.
-  static std::unique_ptr<UpdateGate> make(const TrainConfig& config, const optim::Optimizer* optimizer, Device device,
-                                          const ProcessGroup& group);
+  // Returns null where the host waits for gradients: without a device or other ranks, and if each rank steps by its
+  // own. group: the ranks that average gradients.
+  static std::unique_ptr<UpdateGate> make(const TrainConfig& config, Device device, const ProcessGroup& group);
 
   UpdateGate(Device device, const ProcessGroup& group)
       : group_(group), cancelled_(Tensor::zeros({1}, DType::float32, device)) {}

@@ -106,11 +106,46 @@ void run_late(DeviceContext& device, const char* operation, const TensorLists<op
   });
 }
 
+// The operands are value, gradient, momentum, and whether the momentum has started.
+template <class T>
+__global__ void __launch_bounds__(block_threads, 1)
+    dampened_kernel(const __grid_constant__ kernels::SgdMomentumUpdate<T> first,
+                    const __grid_constant__ kernels::SgdMomentumUpdate<T> later,
+                    const __grid_constant__ TensorTable<4> table, const float* skip) {
+  if (skip != nullptr && *skip != 0) return;
+  for_each_chunk(table, [&](int tensor, std::int64_t begin, std::int64_t count, int) {
+    const auto at = [&](int operand) { return static_cast<T*>(table.data[operand][tensor]) + begin; };
+    const bool started = *static_cast<const std::int64_t*>(table.data[3][tensor]) != 0;
+    update_elements(started ? later : first, count, at(0), static_cast<const T*>(at(1)), at(2));
+  });
+}
+
+// A kernel of its own, as all blocks of the step have to read the number before.
+__global__ void __launch_bounds__(block_threads)
+    mark_started_kernel(const __grid_constant__ TensorTable<4> table, const float* skip) {
+  if (skip != nullptr && *skip != 0) return;
+  for (int tensor = static_cast<int>(threadIdx.x); tensor < table.tensors; tensor += block_threads)
+    *static_cast<std::int64_t*>(table.data[3][tensor]) = 1;
+}
+
+void run_dampened(DeviceContext& device, const TensorLists<4>& lists, const kernels::SgdStep& step) {
+  lists.for_each_table([&](const TensorTable<4>& table, DType dtype) {
+    visit_wide(device, "sgd_step", dtype, [&]<class T>() {
+      using Update = kernels::SgdMomentumUpdate<T>;
+      launch(device, dampened_kernel<T>, grid_of_blocks(device, table.chunks()), block_threads, 0, Update(step, true),
+             Update(step), table, step.skip);
+    });
+    launch(device, mark_started_kernel, 1, block_threads, 0, table, step.skip);
+  });
+}
+
 }  // namespace
 
 void sgd_step(DeviceContext& device, std::size_t count, const View* values, const View* grads, const View* momenta,
-              const kernels::SgdStep& step) {
-  if (momenta != nullptr)
+              const View* started, const kernels::SgdStep& step) {
+  if (started != nullptr)
+    run_dampened(device, {count, {values, grads, momenta, started}}, step);
+  else if (momenta != nullptr)
     run<kernels::SgdMomentumUpdate, 3>(device, "sgd_step", {count, {values, grads, momenta}}, step);
   else
     run<kernels::SgdUpdate, 2>(device, "sgd_step", {count, {values, grads}}, step);

@@ -9,7 +9,7 @@
 namespace ddprun::cuda {
 
 void sgd_step(DeviceContext& device, std::size_t count, const View* values, const View* grads, const View* momenta,
-              const kernels::SgdStep& step);
+              const View* started, const kernels::SgdStep& step);
 void adam_step(DeviceContext& device, std::size_t count, const View* values, const View* grads, const View* averages,
                const View* square_averages, const kernels::AdamStep& step);
 void ema_step(DeviceContext& device, std::size_t count, const View* averages, const View* values,

@@ -42,7 +42,6 @@ __global__ void __launch_bounds__(1)
   bool skipped = !finite;
   if (rules.outlier_factor > 0 && finite)
     skipped = note_norm(*state, functor::sqrt(*found.square_sum), rules.outlier_factor);
-  state->skipped = skipped ? 1 : 0;
   state->made += skipped ? 0 : 1;
   state->left_out += skipped ? 1 : 0;
   *loss_scale = static_cast<float>(state->loss_scale);
