@@ -36,7 +36,7 @@ DDPRUN_HOST_DEVICE bool is_outlier(double norm, std::int64_t count, double media
   return count >= first_norms && !(norm <= factor * median);
 }
 
-// What a CUDA device knows of a run's steps, in its memory: all float64, so that a tensor has them.
+// A CUDA device keeps this of a run's steps in its memory. All are float64, so that a tensor can hold them.
 struct StepState {
   double loss_scale = 1, good_steps = 0;
   double made = 0, left_out = 0;              // the steps that changed the model, and those that did not
@@ -46,13 +46,13 @@ struct StepState {
 };
 inline constexpr std::int64_t step_state_size = sizeof(StepState) / sizeof(double);
 
-// The rules of a run.
+// A run has these rules.
 struct StepRules {
   bool has_loss_scale = false;
   LossScaleRule loss_scale = {};
   double outlier_factor = 0;  // 0: no outliers are looked for
 };
-// What is known of a step on its device: pointers to memory of the device, or null.
+// A device has found this of a step: pointers to its memory, or null.
 struct StepFindings {
   const float* cancelled = nullptr;    // not 0: gradients are no averages
   const float* not_finite = nullptr;   // not 0: a gradient is infinite or NaN

@@ -64,7 +64,7 @@ class NoThreads {
   pthread_attr_t previous_{};
 };
 
-std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<Transport> transport) {
+std::unique_ptr<ProcessGroup> make_recording_group(std::shared_ptr<Transport> transport) {
   const auto store = std::make_shared<MemoryStore>();
   return make_transport_group(
       std::move(transport),
@@ -75,7 +75,7 @@ std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<Transport> transport) {
 }  // namespace
 
 TEST_CASE("a transfer learns that its result is awaited once a thread waits for the work") {
-  const auto group = make_group(std::make_shared<RecordingTransport>());
+  const auto group = make_recording_group(std::make_shared<RecordingTransport>());
   std::vector<float> values(4);
   const auto work = group->send(span_of(values), 1, 7);
   CHECK_FALSE(work->done());
@@ -85,7 +85,7 @@ TEST_CASE("a transfer learns that its result is awaited once a thread waits for 
 
 TEST_CASE("a message for which no thread can be created breaks the group and ends") {
   const auto transport = std::make_shared<RecordingTransport>();
-  const auto group = make_group(transport);
+  const auto group = make_recording_group(transport);
   std::vector<float> values(4);
   WorkPtr work;
   {

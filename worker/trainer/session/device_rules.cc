@@ -40,8 +40,8 @@ std::vector<double> norms_of(const StepState& state) {
   return norms;
 }
 
-// What devices decide by: the state of loss scale and outliers, which the first one keeps, and the decision, of which
-// each has a copy.
+// Holds the memory that devices decide by: the first one has the state of loss scale and outliers and decides, and each
+// has a copy of the state and the decision.
 class Decision {
  public:
   Decision(const TrainState& state, const std::vector<Device>& devices)
@@ -59,7 +59,7 @@ class Decision {
                          .skip = Tensor::zeros({1}, DType::float32, device)});
   }
 
-  // Those of the first device.
+  // These return those of the first device.
   const Tensor& skip() const { return copies_[0].skip; }
   const Tensor& loss_scale() const { return copies_[0].loss_scale; }  // by which losses are multiplied
   Tensor wide_loss_scale() const { return copies_[0].number(offsetof(StepState, loss_scale)); }

@@ -33,7 +33,7 @@ class GradientRules {
   GradientRules() = default;
 };
 
-// What both kinds of rules work with. It outlives them.
+// Both kinds of rules work with these, which outlive them.
 struct RuleContext {
   const TrainConfig::Optim& config;
   TrainState& state;

@@ -31,7 +31,7 @@ class LateReader {
 // The losses and norms of steps that a device has computed and the host has still to read. On a CUDA device the host
 // reads those of many steps with one wait; on the CPU each is known at once.
 //
-// Ownership: the readers outlive this object. Threads: one at a time.
+// Ownership: the readers outlive the last wait(). Threads: one at a time.
 class StepValues {
  public:
   explicit StepValues(Device device) : on_host_(device.type == DeviceType::cpu), late_(device) {}
@@ -44,7 +44,7 @@ class StepValues {
   void begin(std::int64_t step, double items);
   // Adds to the step that was begun last a micro-batch's loss on this rank, and its weight.
   void add_loss(const Tensor& loss, double weight);
-  // What a device found of a step, as numbers in late().
+  // A device has found these of a step: numbers in late().
   struct Findings {
     std::optional<std::size_t> square_sum;          // of the gradients, looked at for outliers
     std::optional<std::size_t> clipped_square_sum;  // of the gradients that are clipped to a norm
