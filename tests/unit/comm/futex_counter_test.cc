@@ -2,6 +2,8 @@
 #include "worker/comm/backends/shm/futex_counter.h"
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <limits>
 #include <thread>
 
@@ -22,7 +24,14 @@ TEST_CASE("a wait for a message ends its spinning if nobody waits for the messag
   const std::atomic<int> messages = exchanged;
   const std::atomic<bool> awaited = is_awaited;
   FutexCounter counter;
+  std::promise<void> returned;
+  // A wait that does not end is found by a result that should not be.
+  std::thread owner([&, end = returned.get_future()] {
+    if (end.wait_for(std::chrono::seconds(30)) != std::future_status::ready) counter.increment();
+  });
   CHECK_FALSE(counter.spin(1, policy, MessageWait{messages, &awaited}));
+  returned.set_value();
+  owner.join();
   counter.increment();
   CHECK(counter.spin(1, policy, MessageWait{messages, &awaited}));
 }
