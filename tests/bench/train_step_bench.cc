@@ -18,8 +18,8 @@
 #include "worker/comm/collectives.h"
 #include "worker/comm/init.h"
 #include "worker/comm/spawn.h"
-#include "worker/parallel/distributed_data_parallel.h"
-#include "worker/parallel/parameter_shards.h"
+#include "worker/parallel/forms/data/distributed_data_parallel.h"
+#include "worker/parallel/sharding/parameter_shards.h"
 #include "tests/bench/latency.h"
 #include "tests/bench/subcommand.h"
 #include "tests/bench/train_step/floor.h"
@@ -82,7 +82,7 @@ class Measurement {
       parameters += static_cast<std::size_t>(parameter.value().numel());
     traffic_ = state_traffic(parameters, workload.optimizer, group.size(), zero);
     if (group.size() > 1) ddp_.emplace(together_.model(), group, DdpOptions{.shard_gradients = zero > 0});
-    if (ddp_ && zero > 0) together_.update_only(shards_.emplace(*ddp_->divided()).parameters());
+    if (ddp_ && zero > 0) together_.update_only(shards_.emplace(*ddp_->sharded_buckets()).parameters());
     Times unused;
     for (int i = 0; i < warm_up; ++i) {
       step_together(unused);

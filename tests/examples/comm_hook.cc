@@ -8,7 +8,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
 
 using namespace ddprun;

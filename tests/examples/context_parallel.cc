@@ -1,6 +1,6 @@
 // A mesh of data and context parallelism: two processes have the same samples of a GPT, and a half of their positions
 // each; attention sees all of them. Any multiple of two processes will do: other pairs have other samples.
-#include "ddprun/worker/parallel/context/context_parallel.h"
+#include "ddprun/worker/parallel/forms/context/context_parallel.h"
 
 #include <cstdio>
 #include <exception>
@@ -10,7 +10,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
 
 using namespace ddprun;

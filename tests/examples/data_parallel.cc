@@ -1,6 +1,6 @@
 // Data parallelism over two devices of a process, each with a replica and a thread; gradients are averaged over the
 // processes as well.
-#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/data_parallel.h"
 
 #include <cstdio>
 #include <exception>
@@ -10,7 +10,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
 
 using namespace ddprun;
 

@@ -1,6 +1,6 @@
 // A mesh of data and expert parallelism: two processes divide the experts of a GPT, each has samples of its own, and
 // tokens go to the process of their experts and back. Any multiple of two processes will do.
-#include "ddprun/worker/parallel/expert/expert_parallel.h"
+#include "ddprun/worker/parallel/forms/expert/expert_parallel.h"
 
 #include <cstdio>
 #include <exception>
@@ -10,7 +10,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
+#include "ddprun/worker/parallel/forms/expert/expert_data_parallel.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
 
 using namespace ddprun;

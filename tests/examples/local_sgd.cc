@@ -1,5 +1,5 @@
 // Local SGD: each process steps by its own gradients, and every 10 steps their parameters are averaged.
-#include "ddprun/worker/parallel/local_sgd/local_sgd.h"
+#include "ddprun/worker/parallel/forms/data/local_sgd/local_sgd.h"
 
 #include <cstdio>
 #include <exception>

@@ -1,6 +1,6 @@
 // Model parallelism: the first layer is on one device of a process, the second on another; gradients are averaged over
 // the processes.
-#include "ddprun/worker/parallel/model_split.h"
+#include "ddprun/worker/parallel/forms/pipeline/model_split.h"
 
 #include <cstdio>
 #include <exception>
@@ -10,7 +10,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
 
 using namespace ddprun;
 

@@ -1,5 +1,5 @@
 // A parameter server: process 0 has the parameters, the others fetch them and bring gradients, at their own pace.
-#include "ddprun/worker/parallel/parameter_server/parameter_server.h"
+#include "ddprun/worker/parallel/forms/parameter_server/parameter_server.h"
 
 #include <cstdio>
 #include <exception>
@@ -9,7 +9,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/parameter_shards.h"
+#include "ddprun/worker/parallel/sharding/parameter_shards.h"
 
 using namespace ddprun;
 
@@ -22,7 +22,7 @@ int main() try {
   ParameterServer server(*model, world->group(), {.servers = 1, .staleness = 4});
   std::unique_ptr<optim::Optimizer> optimizer;  // the server's
   if (server.is_server())
-    optimizer = optim::make_optimizer("adam", {.lr = 0.01}, ParameterShards(server.divided()).parameters());
+    optimizer = optim::make_optimizer("adam", {.lr = 0.01}, ParameterShards(server.sharded_buckets()).parameters());
   const auto compute = [&](std::int64_t ticket) {  // on a worker: the gradient of one update
     Tensor inputs = Tensor::empty({32, 8});
     fill_normal(inputs, 0, 1, samples);

@@ -7,9 +7,9 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/pipeline/device_pipeline.h"
-#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/pipeline/device_pipeline.h"
+#include "ddprun/worker/parallel/forms/pipeline/stage.h"
 
 using namespace ddprun;
 using namespace ddprun::pipeline;

@@ -7,8 +7,8 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/parallel/forms/pipeline/pipelined_data_parallel.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
 
 using namespace ddprun;
 using namespace ddprun::pipeline;

@@ -10,7 +10,7 @@
 #include "ddprun/worker/comm/error_file.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 
 using namespace ddprun;

@@ -1,6 +1,6 @@
 // A mesh of data and tensor parallelism: two processes have the same samples of a GPT, and half of its heads, hidden
 // units and vocabulary each. Any multiple of two processes will do: other pairs have other samples.
-#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
+#include "ddprun/worker/parallel/forms/tensor/tensor_parallel.h"
 
 #include <cstdio>
 #include <exception>
@@ -10,9 +10,9 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/tensor/cross_entropy.h"
 #include "ddprun/worker/parallel/mesh/device_mesh.h"
-#include "ddprun/worker/parallel/tensor/cross_entropy.h"
 
 using namespace ddprun;
 

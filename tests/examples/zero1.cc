@@ -7,8 +7,8 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/parameter_shards.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/sharding/parameter_shards.h"
 
 using namespace ddprun;
 
@@ -19,7 +19,7 @@ int main() try {
   const auto truth = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {16}}, weights);
   const auto model = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {32}}, weights);
   DistributedDataParallel ddp(*model, world->group(), {.shard_gradients = true});
-  const ParameterShards shards(*ddp.divided());
+  const ParameterShards shards(*ddp.sharded_buckets());
   const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
   for (int step = 0; step <= 200; ++step) {
     Tensor inputs = Tensor::empty({32, 8});

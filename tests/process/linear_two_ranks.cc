@@ -7,7 +7,7 @@
 #include "ddprun/worker/comm/spawn.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/optim/optimizer.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/forms/data/distributed_data_parallel.h"
 
 using namespace ddprun;
 

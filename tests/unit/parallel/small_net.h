@@ -10,7 +10,7 @@
 #include "worker/autograd/ops.h"
 #include "worker/nn/models.h"
 #include "worker/optim/optimizer.h"
-#include "worker/parallel/distributed_data_parallel.h"
+#include "worker/parallel/forms/data/distributed_data_parallel.h"
 #include "tests/support/run_ranks.h"
 
 // A small network that ranks train together, whichever part of it each of them keeps.

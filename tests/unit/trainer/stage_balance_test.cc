@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/parallel/pipeline/stage.h"
+#include "worker/parallel/forms/pipeline/stage.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"

@@ -119,7 +119,7 @@ TEST_CASE("of divided parameters a rank has what the placements say between step
       Replica replica(job);
       const auto session = replica.session(group);
       const auto& forms = session->forms();
-      const DividedParameters& divided = *forms.parallelism.divided();
+      const ShardedBuckets& divided = *forms.parallelism.sharded_buckets();
       const auto placements = placements_of_updates(forms, *replica.state.model);
       std::size_t placed = 0, parts = 0, tensors = 0;
       std::vector<std::size_t> units;

@@ -54,42 +54,38 @@ std::map<std::string, FlatShard> flat_shards(const std::vector<std::pair<std::st
   return all;
 }
 
-ParameterPlacements placements_of(const DividedParameters& divided, const ProcessGroup& group) {
+ParameterPlacements placements_of(const ShardedBuckets& sharded, const ProcessGroup& group) {
   const auto mesh = std::make_shared<const MeshShape>(std::vector<MeshAxis>{{"shard", group.size()}}, group.size());
   ParameterPlacements placements;
-  const auto flat = flat_shards(divided.parameters, divided.buckets, {"shard"});
-  for (const auto& [name, parameter] : divided.parameters)
+  const auto flat = flat_shards(sharded.parameters, sharded.buckets, {"shard"});
+  for (const auto& [name, parameter] : sharded.parameters)
     placements.add({name, parameter.shape().to_vector(), parameter.value().dtype()},
                    {.mesh = mesh, .local = flat.at(name)});
   return placements;
 }
 
-Shard shard_on(const std::string& axis, const Slicing& slicing) {
-  return {.axis = axis, .dimension = static_cast<std::size_t>(slicing.dim), .pieces = slicing.pieces};
-}
-
-Shape add_shards(const std::vector<SlicesOnAxis>& slices, const std::string& tensor, Shape part, Placement& placement) {
-  for (const SlicesOnAxis& each : slices) {
-    const Slicing* slicing = each.slices->slicing(tensor);
-    if (!slicing) continue;
-    part = whole_shape(part, *slicing, each.slices->group().size());
-    placement.shards.push_back(shard_on(each.axis, *slicing));
+Shape add_shards(const ShardsOnAxes& axes, const std::string& tensor, Shape local, Placement& placement) {
+  for (const DimensionShards* each : axes) {
+    const Shard* const shard = each->find(tensor);
+    if (!shard) continue;
+    local = whole_shape(local, *shard, each->group().size());
+    placement.shards.push_back(*shard);
   }
-  return part;
+  return local;
 }
 
-ParameterPlacements placements_of(const std::vector<SlicesOnAxis>& slices, const NamedTensors& model) {
-  std::vector<MeshAxis> axes;
+ParameterPlacements placements_of(const ShardsOnAxes& axes, const NamedTensors& model) {
+  std::vector<MeshAxis> sizes;
   int ranks = 1;
-  for (const SlicesOnAxis& each : slices) {
-    axes.push_back({each.axis, each.slices->group().size()});
-    ranks *= axes.back().size;
+  for (const DimensionShards* each : axes) {
+    sizes.push_back({each->axis(), each->group().size()});
+    ranks *= sizes.back().size;
   }
-  const auto mesh = std::make_shared<const MeshShape>(axes, ranks);
+  const auto mesh = std::make_shared<const MeshShape>(sizes, ranks);
   ParameterPlacements placements;
   for (const auto& [name, tensor] : model) {
     Placement placement{.mesh = mesh};
-    const Shape shape = add_shards(slices, name, tensor.shape(), placement);
+    const Shape shape = add_shards(axes, name, tensor.shape(), placement);
     placements.add({name, shape.to_vector(), tensor.dtype()}, std::move(placement));
   }
   return placements;

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "worker/comm/process_group.h"
-#include "worker/parallel/divided_parameters.h"
+#include "worker/parallel/sharding/dimension_shards.h"
 #include "worker/parallel/sharding/placement.h"
-#include "worker/parallel/sliced_tensors.h"
+#include "worker/parallel/sharding/sharded_buckets.h"
 #include "worker/tensor/tensor.h"
 
 namespace ddprun::sharding {
@@ -34,28 +34,22 @@ class ParameterPlacements {
   std::map<std::string, PlacedTensor> parameters_;
 };
 
-// Returns the places of the parameters of buckets that are divided among the ranks of these axes.
+// Returns the places of the parameters of buckets that are sharded among the ranks of these axes.
 std::map<std::string, FlatShard> flat_shards(const std::vector<std::pair<std::string, Variable>>& parameters,
                                              const std::vector<Bucket>& buckets, const AxisNames& axes);
 
-// Returns the placements of parameters that all ranks of a group divide, on a mesh of these ranks.
-ParameterPlacements placements_of(const DividedParameters& divided, const ProcessGroup& group);
+// Returns the placements of parameters that all ranks of a group shard, on a mesh of these ranks.
+ParameterPlacements placements_of(const ShardedBuckets& sharded, const ProcessGroup& group);
 
-// Converts a slice of SlicedTensors.
-Shard shard_on(const std::string& axis, const Slicing& slicing);
+// The shards of dimensions on several axes; each outlives its use.
+using ShardsOnAxes = std::vector<const DimensionShards*>;
 
-// Tensors that the ranks of an axis slice.
-struct SlicesOnAxis {
-  std::string axis;
-  const SlicedTensors* slices = nullptr;
-};
+// Adds this rank's shards to the placement of a tensor, on axes of its mesh. Returns the whole tensor's shape, given
+// that of its local part.
+Shape add_shards(const ShardsOnAxes& axes, const std::string& tensor, Shape local, Placement& placement);
 
-// Adds this rank's slices to the placement of a tensor, on axes of its mesh. Returns the whole tensor's shape, given
-// that of its part.
-Shape add_shards(const std::vector<SlicesOnAxis>& slices, const std::string& tensor, Shape part, Placement& placement);
-
-// Returns the placements of a model whose parameters and buffers ranks slice, on a mesh of these axes alone.
-ParameterPlacements placements_of(const std::vector<SlicesOnAxis>& slices, const NamedTensors& model);
+// Returns the placements of a model of which ranks shard parameters and buffers, on a mesh of these axes alone.
+ParameterPlacements placements_of(const ShardsOnAxes& axes, const NamedTensors& model);
 
 // Returns the tensors of all ranks, given this rank's parts: those that it has, and those of other stages, in the same
 // order at all ranks. An optimizer may keep different tensors of different parameters (Muon of matrices and of others),

@@ -55,7 +55,7 @@ struct Shard {
   bool is_padded = false;   // all local parts are as large as the first: a vocabulary that the ranks do not divide
 };
 
-// The local slices of several tensors, one after the other, as one range of elements that is divided among ranks
+// The local slices of several tensors, one after the other, as one range of elements that is sharded among ranks
 // (ZeRO). Offsets and sizes are the same at all ranks, whatever the sizes of their slices. A function of the plan.
 struct BucketLayout {
   struct Slot {

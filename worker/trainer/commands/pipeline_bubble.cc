@@ -1,6 +1,6 @@
 #include "worker/trainer/commands/pipeline_bubble.h"
 
-#include "worker/parallel/pipeline/simulation.h"
+#include "worker/parallel/forms/pipeline/simulation.h"
 
 namespace ddprun::trainer {
 

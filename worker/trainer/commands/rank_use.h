@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/forms/data_parallelism.h"
 #include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {

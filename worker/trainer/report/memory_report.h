@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "worker/comm/process_group.h"
-#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/forms/data_parallelism.h"
 #include "worker/tensor/device_memory.h"
 #include "worker/trainer/session/activation_peaks.h"
 #include "worker/trainer/state/train_state.h"

@@ -10,7 +10,7 @@
 #include "worker/data/loader.h"
 #include "worker/nn/random_scope.h"
 #include "worker/optim/clip.h"
-#include "worker/parallel/parameter_shards.h"
+#include "worker/parallel/sharding/parameter_shards.h"
 #include "worker/tensor/device.h"
 #include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/session/compute_scope.h"
@@ -45,7 +45,7 @@ AsynchronousSession::AsynchronousSession(const TrainJob& job, TrainState& state,
       micro_batch_(micro_batch_size(config_, 1)) {
   std::vector<optim::ParameterGroup> groups;  // empty at a worker
   if (server_.is_server()) {
-    const ParameterShards shards(server_.divided());
+    const ParameterShards shards(server_.sharded_buckets());
     state_.parts = shards.parameters();
     groups = shards.of(parameter_groups(config_, *state_.model));
   }
@@ -193,7 +193,7 @@ Evaluation AsynchronousSession::evaluate() {
 }
 
 sharding::ShardedState AsynchronousSession::state_of_servers() const {
-  const auto placements = sharding::placements_of(server_.divided(), server_.peers());
+  const auto placements = sharding::placements_of(server_.sharded_buckets(), server_.peers());
   const auto& own = state_.optimizer->state();
   return {sharding::placed_tensors(placements, own, nullptr), own, server_.peers()};
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "worker/data/batch.h"
-#include "worker/parallel/parameter_server/parameter_server.h"
+#include "worker/parallel/forms/parameter_server/parameter_server.h"
 #include "worker/parallel/sharding/sharded_state.h"
 #include "worker/trainer/session/run_position.h"
 #include "worker/trainer/session/session.h"

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "common/error.h"
-#include "worker/parallel/device_hooks.h"
-#include "worker/parallel/distributed_data_parallel.h"
-#include "worker/parallel/expert/expert_data_parallel.h"
-#include "worker/parallel/local_sgd/local_sgd.h"
-#include "worker/parallel/sharded_data_parallel.h"
-#include "worker/parallel/sole_rank.h"
+#include "worker/parallel/forms/data/device_hooks.h"
+#include "worker/parallel/forms/data/distributed_data_parallel.h"
+#include "worker/parallel/forms/data/local_sgd/local_sgd.h"
+#include "worker/parallel/forms/data/sole_rank.h"
+#include "worker/parallel/forms/data/zero/sharded_data_parallel.h"
+#include "worker/parallel/forms/expert/expert_data_parallel.h"
 #include "worker/reducer/built_in_hooks.h"
 #include "worker/trainer/config/checks.h"
 #include "worker/trainer/config/device_settings.h"
@@ -24,7 +24,7 @@ namespace {
 
 using pipeline::StageParallelism;
 
-// tensor: null if tensors are not divided.
+// tensor: null if tensors are not sharded.
 DdpOptions ddp_options(const TrainConfig& c, const TensorParallel* tensor = nullptr) {
   constexpr double bytes_per_mib = 1024.0 * 1024.0;
   DdpOptions options;
@@ -70,7 +70,7 @@ void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group
   naming_key("parallel.shard_group", p.shard_group, [&] {
     return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
   });
-  // Experts are divided among those ranks of a shard group that have the same ones.
+  // Experts are sharded among those ranks of a shard group that have the same ones.
   if (const int ranks = p.expert * p.context; p.expert > 1 && p.shard_group % ranks != 0)
     throw make_error(Errc::usage,
                      "parallel.shard_group = {}: expected a multiple of parallel.expert parallel.context = {}",
@@ -128,7 +128,7 @@ StageParallelism replicated(const TrainConfig& c, const TrainState& state, const
   return form;
 }
 
-// Updates of experts, if they are divided, too, are those of other ranks than the rest's.
+// Updates of experts, if they are sharded, too, are those of other ranks than the rest's.
 StageParallelism replicated_experts(const TrainConfig& c, const TensorParallel* tensor, const ExpertParallel& experts,
                                     const MeshGroups& groups) {
   const auto options_of = [options = ddp_options(c, tensor)](const StageTensors& stages) {
@@ -156,7 +156,7 @@ StageParallelism replicated_experts(const TrainConfig& c, const TensorParallel* 
 StageParallelism sharded(const TrainConfig& c, const MeshGroups& groups, const ExpertParallel* experts) {
   check_shard_group(c.parallel, groups.gradients);
   ShardedOptions options = sharded_options(c);
-  if (experts) options.sliced = {experts->parts().names(), &groups.gradients_of_experts};
+  if (experts) options.sliced = {experts->shards().names(), &groups.gradients_of_experts};
   auto form = pipeline::sharded_stages(options);
   form.make = [&groups, make = std::move(form.make)](nn::Module& model, ProcessGroup&, const StageTensors& stages) {
     return make(model, groups.gradients, stages);

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "worker/parallel/expert/expert_parallel.h"
-#include "worker/parallel/pipeline/pipelined_data_parallel.h"
-#include "worker/parallel/tensor/tensor_parallel.h"
+#include "worker/parallel/forms/expert/expert_parallel.h"
+#include "worker/parallel/forms/pipeline/pipelined_data_parallel.h"
+#include "worker/parallel/forms/tensor/tensor_parallel.h"
 #include "worker/reducer/hooks/shard_sum_hook.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/mesh_groups.h"
@@ -12,7 +12,7 @@
 namespace ddprun::trainer {
 
 // Returns the data parallelism that the settings ask for, of the stages of a pipeline or of a whole model, which is the
-// only stage of a rank then. tensor, experts: null if tensors or experts are not divided. gate: null if the host waits
+// only stage of a rank then. tensor, experts: null if tensors or experts are not sharded. gate: null if the host waits
 // for gradients. shard_sums: receives the hook for train.shards, which the data parallelism owns, when it is made.
 //
 // Ownership: the arguments outlive the result and what it makes.

@@ -119,7 +119,7 @@ class DeviceRules final : public GradientRules, public LateReader {
   DeviceRules(const RuleContext& context, Device device, Device device_of_losses)
       : in_(context), devices_{device}, decides_(in_.state.scaler || in_.state.outliers) {
     add_device(device_of_losses);
-    for (const auto& [name, parameter] : in_.divided.parameters()) add_device(parameter.value().device());
+    for (const auto& [name, parameter] : in_.local.parameters()) add_device(parameter.value().device());
     in_.values.add_reader(in_.gate);  // before what follows an update that was cancelled is used
     if (decides_) in_.values.add_reader(this);
     if (!decides_ && in_.gate != nullptr) let_skip({{.skip = in_.gate->cancelled()}});
@@ -140,7 +140,7 @@ class DeviceRules final : public GradientRules, public LateReader {
   void examine(StepResult&) override {
     auto& late = in_.values.late();
     auto& numbers = in_.values.findings();
-    const auto& parameters = in_.divided.parameters();
+    const auto& parameters = in_.local.parameters();
     not_finite_ = square_sum_ = clipped_square_sum_ = {};
     if (in_.state.scaler) {
       numbers.loss_scale = late.add(decision_->loss_scale());
@@ -159,7 +159,7 @@ class DeviceRules final : public GradientRules, public LateReader {
 
   bool apply(StepResult&) override {
     if (clipped_square_sum_.defined())
-      optim::clip_grads_with_square_sum(in_.divided.parameters(), in_.config.clip_norm, clipped_square_sum_);
+      optim::clip_grads_with_square_sum(in_.local.parameters(), in_.config.clip_norm, clipped_square_sum_);
     if (!decides_) return true;
     decision_->decide({.cancelled = in_.gate ? optim::number_in<float>(in_.gate->cancelled()) : nullptr,
                        .not_finite = optim::number_in<float>(not_finite_),

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "worker/trainer/config/train_config.h"
-#include "worker/trainer/session/divided_state.h"
+#include "worker/trainer/session/local_state.h"
 #include "worker/trainer/session/session.h"
 #include "worker/trainer/session/step_values.h"
 #include "worker/trainer/session/update_gate.h"
@@ -37,7 +37,7 @@ class GradientRules {
 struct RuleContext {
   const TrainConfig::Optim& config;
   TrainState& state;
-  const DividedState& divided;
+  const LocalState& local;
   StepValues& values;
   UpdateGate* gate;  // null: there is none
 };

@@ -16,19 +16,19 @@ class HostRules final : public GradientRules {
     found_ = {};
     if (auto& scaler = in_.state.scaler) {
       result.loss_scale = scaler->scale();
-      found_.finite = scaler->unscale(in_.divided.parameters(), in_.divided.holds_at_all());
+      found_.finite = scaler->unscale(in_.local.parameters(), in_.local.holds_at_all());
       if (!found_.finite) return;
     }
-    if (in_.state.outliers) found_.norm = std::sqrt(in_.divided.square_sum());
-    if (in_.config.clip_value > 0) optim::clip_grad_value(in_.divided.parameters(), in_.config.clip_value);
-    if (in_.config.clip_norm > 0) found_.clipped_norm = std::sqrt(in_.divided.square_sum());
+    if (in_.state.outliers) found_.norm = std::sqrt(in_.local.square_sum());
+    if (in_.config.clip_value > 0) optim::clip_grad_value(in_.local.parameters(), in_.config.clip_value);
+    if (in_.config.clip_norm > 0) found_.clipped_norm = std::sqrt(in_.local.square_sum());
   }
 
   bool apply(StepResult& result) override {
     if (in_.state.outliers && found_.finite) result.grad_norm = found_.norm;
     if (!is_accepted(result)) return false;
     if (in_.config.clip_norm == 0) return true;
-    optim::clip_grads_with_norm(in_.divided.parameters(), in_.config.clip_norm, found_.clipped_norm);
+    optim::clip_grads_with_norm(in_.local.parameters(), in_.config.clip_norm, found_.clipped_norm);
     result.grad_norm = found_.clipped_norm;
     return true;
   }

@@ -17,7 +17,7 @@ struct MeshGroups {
   // The ranks that have samples, or positions of samples, of their own: on their axes the gradient is partial of what
   // none of these axes shards.
   ProcessGroup& gradients;
-  // The same for experts, to which the tokens of all ranks come that divide them: on the axis "expert" their gradients
+  // The same for experts, to which the tokens of all ranks come that shard them: on the axis "expert" their gradients
   // are sharded as they are.
   ProcessGroup& gradients_of_experts;
   // The ranks that have the stages of the same model.

@@ -7,7 +7,7 @@
 #include "worker/comm/collectives.h"
 #include "worker/nn/loss_factor_scope.h"
 #include "worker/nn/random_scope.h"
-#include "worker/parallel/pipeline/stage.h"
+#include "worker/parallel/forms/pipeline/stage.h"
 #include "worker/trainer/config/device_settings.h"
 #include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/state/model_devices.h"

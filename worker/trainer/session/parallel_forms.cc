@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 #include "worker/data/tokens.h"
-#include "worker/parallel/tensor/cross_entropy.h"
+#include "worker/parallel/forms/tensor/cross_entropy.h"
 #include "worker/trainer/config/device_settings.h"
 #include "worker/trainer/config/group_settings.h"
 #include "worker/trainer/config/run_settings.h"
@@ -42,7 +42,7 @@ std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, Train
   return naming_mesh_key(c.parallel, [&] {
     return std::make_unique<TensorParallel>(
         *state.model,
-        tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Undivided::positions : Undivided::whole),
+        tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Unsharded::positions : Unsharded::whole),
         mesh.group("tensor"));
   });
 }
@@ -56,7 +56,7 @@ std::unique_ptr<ExpertParallel> make_expert_parallel(const TrainConfig& c, Train
 }
 
 std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, TensorParallel* tensor) {
-  if (!tensor || !tensor->divides_scores()) return nullptr;
+  if (!tensor || !tensor->shards_scores()) return nullptr;
   return task.with_cross_entropy([&group = tensor->group()](const Variable& scores, const Tensor& targets) {
     return vocabulary_parallel_cross_entropy(scores, targets, group, data::ignored_target);
   });
@@ -108,10 +108,10 @@ ParallelForms::ParallelForms(const FormsContext& of)
   if (of.config.parallel.sync_batch_norm) sync_batch_norm.emplace(*of.state.model, groups.samples);
 }
 
-std::vector<sharding::SlicesOnAxis> ParallelForms::slices() const {
-  std::vector<sharding::SlicesOnAxis> all;
-  if (experts) all.push_back({"expert", &experts->parts()});
-  if (tensor) all.push_back({"tensor", &tensor->parts()});
+sharding::ShardsOnAxes ParallelForms::dimension_shards() const {
+  sharding::ShardsOnAxes all;
+  if (experts) all.push_back(&experts->shards());
+  if (tensor) all.push_back(&tensor->shards());
   return all;
 }
 

@@ -8,14 +8,14 @@
 
 #include "worker/comm/process_group.h"
 #include "worker/data/dataset.h"
-#include "worker/parallel/context/context_parallel.h"
-#include "worker/parallel/data_parallel.h"
-#include "worker/parallel/data_parallelism.h"
-#include "worker/parallel/expert/expert_parallel.h"
+#include "worker/parallel/forms/context/context_parallel.h"
+#include "worker/parallel/forms/data/data_parallel.h"
+#include "worker/parallel/forms/data/sync_batch_norm.h"
+#include "worker/parallel/forms/data_parallelism.h"
+#include "worker/parallel/forms/expert/expert_parallel.h"
+#include "worker/parallel/forms/tensor/tensor_parallel.h"
 #include "worker/parallel/mesh/device_mesh.h"
 #include "worker/parallel/sharding/parameter_placements.h"
-#include "worker/parallel/sync_batch_norm.h"
-#include "worker/parallel/tensor/tensor_parallel.h"
 #include "worker/reducer/hooks/shard_sum_hook.h"
 #include "worker/tasks/task.h"
 #include "worker/trainer/config/train_config.h"
@@ -65,13 +65,13 @@ class ParallelForms {
   const std::unique_ptr<DataParallel> replicas;                      // set with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm;
 
-  // By what the sum of all gradients is divided: their average is one over the ranks that have gradients of their own.
+  // By what the sum of all gradients is sharded: their average is one over the ranks that have gradients of their own.
   int gradient_divisor() const { return shard_sums ? 1 : groups.gradients.size(); }
   // The tensors of which each rank of some has a slice, by axis of the mesh, the outermost first.
-  std::vector<sharding::SlicesOnAxis> slices() const;
+  sharding::ShardsOnAxes dimension_shards() const;
   // Returns the group of a tensor's replicas: the ranks that have gradients of their own of the same part of it.
   ProcessGroup& replicas_of(const std::string& parameter) const {
-    return experts && experts->parts().divides(parameter) ? groups.gradients_of_experts : groups.gradients;
+    return experts && experts->shards().contains(parameter) ? groups.gradients_of_experts : groups.gradients;
   }
   // The model's device, where its inputs are, and the one where losses are computed.
   Device device() const { return device_; }
@@ -91,7 +91,7 @@ class ParallelForms {
   bool needs_equal_passes() const { return experts != nullptr; }
   // Returns whether all ranks need equally many micro-batches in a step.
   bool needs_equal_batches() const { return sync_batch_norm.has_value(); }
-  // To be called once all passes of a step are done. updated: DividedState::parameters().
+  // To be called once all passes of a step are done. updated: LocalState::parameters().
   void complete_gradients(const optim::NamedParameters& updated) {
     if (tensor) tensor->complete_gradients(updated);
   }

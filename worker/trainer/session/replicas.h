@@ -8,7 +8,7 @@
 
 #include "worker/comm/process_group.h"
 #include "worker/nn/module.h"
-#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/forms/data_parallelism.h"
 
 // The detection of silent data corruption: ranks that have to have the same parameters compare them.
 namespace ddprun::trainer {
@@ -16,7 +16,7 @@ namespace ddprun::trainer {
 // Returns SHA-256 over the bytes of all parameters in the model's order: two runs with the same digest have the same
 // parameters to the last bit.
 std::string parameter_digest(const nn::Module& model);
-// The overload for parameters that may be divided among the ranks. Collective. visit: Session::visit_parameters() or
+// The overload for parameters that may be sharded among the ranks. Collective. visit: Session::visit_parameters() or
 // DataParallelism::visit_parameters().
 using VisitParameters = std::function<void(const DataParallelism::Visitor& visitor)>;
 std::string parameter_digest(const VisitParameters& visit);

@@ -13,7 +13,7 @@
 
 namespace ddprun::trainer {
 
-// The parts of a divided state that each rank writes: its own ones, and some of those that several ranks have alike,
+// The parts of a sharded state that each rank writes: its own ones, and some of those that several ranks have alike,
 // so that all write about as much.
 //
 // Ownership: handles on the parts' memory; the state outlives it. Threads: any number may read. Errors: none.

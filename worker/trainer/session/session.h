@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "worker/comm/process_group.h"
-#include "worker/parallel/data_parallelism.h"
+#include "worker/parallel/forms/data_parallelism.h"
 #include "worker/tasks/task.h"
 #include "worker/trainer/config/train_config.h"
 #include "worker/trainer/session/activation_peaks.h"

@@ -36,7 +36,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       datasets_(job.datasets),
       forms_(
           {.config = config_, .layout = datasets_.train->layout(), .task = job.task, .state = state, .group = group}),
-      divided_(config_, state, forms_),
+      local_(config_, state, forms_),
       position_(config_, state, epoch_plan(config_, datasets_.train->size(), forms_.groups.samples.size())),
       micro_batch_(micro_batch_size(config_, forms_.groups.samples.size())),
       batches_(config_, datasets_, position_.plan(),
@@ -47,7 +47,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       values_(forms_.device()),
       runner_(make_step_runner(config_, state, forms_, values_)),
       rules_(make_gradient_rules(
-          {.config = config_.optim, .state = state, .divided = divided_, .values = values_, .gate = forms_.gate.get()},
+          {.config = config_.optim, .state = state, .local = local_, .values = values_, .gate = forms_.gate.get()},
           forms_.device(), forms_.targets_device())),
       told_times_(std::move(told)),
       rank_times_(group.rank(), group.size()),
@@ -88,7 +88,7 @@ StepResult TrainSession::step(StepRequests requests) {
 
 // On a device an abort may have stopped what was queued.
 bool TrainSession::can_end_step() const {
-  return recovers_ && !is_on_device() && divided_.is_updated_alone() && progress_ != Progress::passes;
+  return recovers_ && !is_on_device() && local_.is_updated_alone() && progress_ != Progress::passes;
 }
 
 EndedStep TrainSession::end_step() {
@@ -123,7 +123,7 @@ Evaluation TrainSession::evaluate_parameters() {
 
 void TrainSession::balance(StepResult& result) {
   if (result.rank_times.empty()) return;
-  result.balance = divided_.balance_stages(result.rank_times);
+  result.balance = local_.balance_stages(result.rank_times);
   if (!result.balance.empty())
     rank_times_.restart();
   else
@@ -164,7 +164,7 @@ void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests,
   const bool reads = reads_values(result);
   auto memory = std::make_optional<MemoryWatch>();
   runner_->run(step, timer);
-  forms_.complete_gradients(divided_.parameters());
+  forms_.complete_gradients(local_.parameters());
   if (recovers_) forms_.parallelism.sync_buffers();
   result.activation_peak = memory->peak();
   result.peaks_by_place = {.device = memory->peak(DeviceType::cuda), .host = memory->peak(DeviceType::cpu)};

@@ -11,8 +11,8 @@
 
 #include "worker/comm/process_group.h"
 #include "worker/data/batch.h"
-#include "worker/trainer/session/divided_state.h"
 #include "worker/trainer/session/gradient_rules.h"
+#include "worker/trainer/session/local_state.h"
 #include "worker/trainer/session/parallel_forms.h"
 #include "worker/trainer/session/phase_timer.h"
 #include "worker/trainer/session/rank_times.h"
@@ -45,16 +45,16 @@ class TrainSession final : public Session {
   EndedStep end_step() override;
   Evaluation evaluate() override;
 
-  WholeState gather_state() override { return divided_.gather(); }
-  WholeState whole_state() override { return divided_.whole(); }
-  void distribute_state(const WholeState& whole) override { divided_.distribute(whole); }
-  void distribute_averages(const WholeState& whole) override { divided_.distribute_averages(whole); }
-  std::optional<StateParts> parts() override { return divided_.parts(); }
-  void parts_restored() override { divided_.parts_restored(); }
-  void release_whole_state() override { divided_.release(); }
-  void visit_parameters(const DataParallelism::Visitor& visit) override { divided_.visit_parameters(visit); }
-  void visit_replicas(const ReplicaVisitor& visit) override { divided_.visit_replicas(visit); }
-  std::vector<HookState> own_state() override { return divided_.own_state(); }
+  WholeState gather_state() override { return local_.gather(); }
+  WholeState whole_state() override { return local_.whole(); }
+  void distribute_state(const WholeState& whole) override { local_.distribute(whole); }
+  void distribute_averages(const WholeState& whole) override { local_.distribute_averages(whole); }
+  std::optional<StateParts> parts() override { return local_.parts(); }
+  void parts_restored() override { local_.parts_restored(); }
+  void release_whole_state() override { local_.release(); }
+  void visit_parameters(const DataParallelism::Visitor& visit) override { local_.visit_parameters(visit); }
+  void visit_replicas(const ReplicaVisitor& visit) override { local_.visit_replicas(visit); }
+  std::vector<HookState> own_state() override { return local_.own_state(); }
   ProcessGroup& own_state_group() override { return forms_.groups.gradients; }
 
   void record_saved_bytes() override { runner_->record_saved_bytes(); }
@@ -93,7 +93,7 @@ class TrainSession final : public Session {
   const bool recovers_;
   const Datasets& datasets_;
   ParallelForms forms_;
-  DividedState divided_;
+  LocalState local_;
   RunPosition position_;
   const std::int64_t micro_batch_;
   StepBatches batches_;

@@ -12,13 +12,13 @@ namespace {
 
 using FlatShards = std::map<std::string, sharding::FlatShard>;
 
-// Returns the number of ranks that divide updates.
+// Returns the number of ranks that shard updates.
 int shards_of(const ParallelForms& forms) {
-  return forms.parallelism.divided() ? forms.parallelism.shard_group().size() : 1;
+  return forms.parallelism.sharded_buckets() ? forms.parallelism.shard_group().size() : 1;
 }
 
 // Returns the mesh with the sizes of its axes: neighbours on "data" and "context" shard together. Where experts are
-// divided their updates are sharded over fewer axes than the others, and each of these axes stays.
+// sharded their updates are sharded over fewer axes than the others, and each of these axes stays.
 std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
   std::vector<MeshAxis> axes;
   for (const MeshAxis& axis : forms.mesh.shape().axes()) {
@@ -36,7 +36,7 @@ std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
 // Adds the places of the buckets of experts, or those of the others.
 void add_flat_shards(const ParallelForms& forms, const GradientBuckets& all, bool of_experts, FlatShards& shards) {
   const auto is_of_experts = [&](const Bucket& bucket) {
-    return forms.experts && forms.experts->parts().divides(all.parameters[bucket.slices.front().parameter].first);
+    return forms.experts && forms.experts->shards().contains(all.parameters[bucket.slices.front().parameter].first);
   };
   AxisNames axes{"shard"};
   if (forms.experts) axes = of_experts ? AxisNames{"shard", "context"} : AxisNames{"shard", "expert", "context"};
@@ -56,10 +56,10 @@ sharding::Placement placement_of_whole(const ParallelForms& forms, const std::sh
 }
 
 FlatShards flat_shards_of(const ParallelForms& forms) {
-  const DividedParameters* divided = forms.parallelism.divided();
-  if (!divided) return {};
+  const ShardedBuckets* sharded = forms.parallelism.sharded_buckets();
+  if (!sharded) return {};
   std::vector<GradientBuckets> parts;
-  if (!forms.pipelined) parts.push_back({divided->parameters, divided->buckets});
+  if (!forms.pipelined) parts.push_back({sharded->parameters, sharded->buckets});
   for (int rank = 0; forms.pipelined && rank < forms.groups.stages->size(); ++rank)
     parts.push_back(forms.pipelined->buckets_of(rank));
   FlatShards all;
@@ -77,7 +77,7 @@ std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms) {
   };
   add("tensor");
   // The group of experts' parts has the ranks of the axis "context" as well.
-  if (forms.parallelism.divided()) axes.push_back({"shard", &forms.parallelism.shard_group_of_slices()});
+  if (forms.parallelism.sharded_buckets()) axes.push_back({"shard", &forms.parallelism.shard_group_of_slices()});
   add("expert");
   add("pipeline");
   return axes;
@@ -89,13 +89,13 @@ sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, 
   sharding::ParameterPlacements placements;
   for (const auto& [name, parameter] : model.named_parameters()) {
     sharding::Placement placement = placement_of_whole(forms, mesh, name);
-    const Shape shape = sharding::add_shards(forms.slices(), name, parameter.shape(), placement);
+    const Shape shape = sharding::add_shards(forms.dimension_shards(), name, parameter.shape(), placement);
     if (const auto found = flat.find(name); found != flat.end()) placement.local = found->second;
     placements.add({name, shape.to_vector(), parameter.value().dtype()}, std::move(placement));
   }
   for (const auto& [name, buffer] : model.named_buffers()) {
     sharding::Placement placement = placement_of_whole(forms, mesh, name);
-    const Shape shape = sharding::add_shards(forms.slices(), name, buffer.shape(), placement);
+    const Shape shape = sharding::add_shards(forms.dimension_shards(), name, buffer.shape(), placement);
     placements.add({name, shape.to_vector(), buffer.dtype()}, std::move(placement));
   }
   return placements;

@@ -12,7 +12,7 @@ std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms);
 
 // Returns the placement of what the ranks update of each parameter, and so of what an optimizer keeps of it, and that
 // of buffers, on a mesh of all ranks: "pipeline", "replicate", "shard", "expert", "context" and "tensor", of which
-// "replicate" and "shard" replace "data", and "context" as well if experts are not divided. Pure: it looks only at the
+// "replicate" and "shard" replace "data", and "context" as well if experts are not sharded. Pure: it looks only at the
 // forms and at the shapes of parameters.
 sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, const nn::Module& model);
 

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "common/error.h"
-#include "worker/parallel/model_split.h"
+#include "worker/parallel/forms/pipeline/model_split.h"
 #include "worker/profiler/operation_recorder.h"
 #include "worker/profiler/summary.h"
 #include "worker/trainer/config/device_settings.h"

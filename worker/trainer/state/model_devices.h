@@ -4,7 +4,7 @@
 
 #include "worker/data/dataset.h"
 #include "worker/nn/module.h"
-#include "worker/parallel/data_parallel.h"
+#include "worker/parallel/forms/data/data_parallel.h"
 #include "worker/tasks/task.h"
 #include "worker/tensor/device.h"
 #include "worker/trainer/config/train_config.h"

@@ -29,10 +29,10 @@ namespace ddprun::trainer {
 // returns, and from buffers that rank 0's replace before they are used.
 struct TrainState {
   std::unique_ptr<nn::Module> model;
-  // That of the model's parameters; if they are divided (parallel.zero, tensor, micro_batches, servers) that of this
+  // That of the model's parameters; if they are sharded (parallel.zero, tensor, micro_batches, servers) that of this
   // rank's, made by the session.
   std::unique_ptr<optim::Optimizer> optimizer;
-  optim::NamedParameters parts;             // those of this rank if they are divided; others may have no memory then
+  optim::NamedParameters parts;             // those of this rank if they are sharded; others may have no memory then
   std::optional<optim::GradScaler> scaler;  // set with train.precision = fp16
   // Set with train.ema, for the parameters that the optimizer has.
   std::optional<optim::ExponentialMovingAverage> ema;

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/forms/data_parallelism.h"
+#include "worker/parallel/sharding/parameter_placements.h"
+#include "worker/parallel/sharding/parameter_shards.h"
+#include "worker/parallel/sharding/sharded_state.h"
+#include "worker/parallel/sharding/sharded_sum.h"
+#include "worker/profiler/step_times.h"
+#include "worker/reducer/comm_hook.h"
+#include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/parallel_forms.h"
+#include "worker/trainer/session/replicas.h"
+#include "worker/trainer/session/state_parts.h"
+#include "worker/trainer/state/run_checkpoint.h"
+#include "worker/trainer/state/train_state.h"
+
+namespace ddprun::trainer {
+
+// A state as the ranks have it under the forms of parallelism: the part that this rank updates, how the state becomes
+// whole at rank 0 and is distributed again, and sums over all of it. If a rank has parts of what the optimizer updates,
+// the constructor makes the optimizer, and the averages of train.ema, of these parts.
+//
+// Ownership: the constructor's arguments outlive this object.
+// Threads: one at a time; all methods except parameters() and those that say so are collective.
+class LocalState {
+ public:
+  LocalState(const TrainConfig& config, TrainState& state, ParallelForms& forms);
+  LocalState(const LocalState&) = delete;
+  LocalState& operator=(const LocalState&) = delete;
+
+  // The parameters that this rank updates.
+  const optim::NamedParameters& parameters() const { return parameters_; }
+
+  // These do what Session's methods do.
+  WholeState gather();
+  WholeState whole();
+  void distribute(const WholeState& whole);
+  void distribute_averages(const WholeState& whole);
+  void visit_parameters(const DataParallelism::Visitor& visit);
+  void visit_replicas(const ReplicaVisitor& visit);  // not collective
+  std::vector<HookState> own_state();                // not collective
+  StateParts parts();
+  void release() { saved_model_.reset(); }
+  void parts_restored() { forms_.parallelism.parameters_restored(); }
+
+  // Returns whether this rank can update its parts without the others, given their gradients. Not collective.
+  bool is_updated_alone() const;
+  // Returns the square of the norm of the whole reduced gradient, equal at all ranks.
+  double square_sum() const;
+  // Returns a function that says whether its argument holds at all ranks; empty if the gradient is the same at all.
+  std::function<bool(bool)> holds_at_all() const;
+
+  // Moves a layer of a balanced pipeline to a neighbouring stage if the times of the ranks, of some steps, call for it.
+  // Returns why; empty if the stages stay.
+  std::string balance_stages(const std::vector<profiler::StepTimes>& ranks);
+
+ private:
+  void apply_placements();
+  void make_optimizer_of_parts();
+  std::shared_ptr<optim::TensorParts> tensor_parts() const;
+  sharding::ShardedState sharded(const optim::NamedTensors& own) const;
+  optim::NamedTensors own_parts() const;
+  optim::NamedTensors parts_of_model() const;
+  void cut_at(const std::vector<std::size_t>& cuts);
+
+  const TrainConfig& config_;
+  TrainState& state_;
+  ParallelForms& forms_;
+  std::optional<ParameterShards> shards_;          // set with parallel.zero
+  const std::vector<std::string> own_parameters_;  // DataParallelism::own_parameters()
+  optim::NamedParameters parameters_;
+  sharding::ParameterPlacements placements_;        // those of what optimizer and averages have of each parameter
+  std::optional<sharding::ShardedSum> sums_;        // those over parameters()
+  std::shared_ptr<void> saved_model_;               // exists from gather() to release() if no rank trains what is saved
+  std::vector<optim::NamedParameters> sum_groups_;  // its groups of the parameters whose gradients are reduced
+};
+
+}  // namespace ddprun::trainer
