@@ -466,6 +466,11 @@ std::vector<std::string> settle_needs(Settings& settings, const TrainConfig& con
   return notices;
 }
 
+bool needs_others(std::string_view key) {
+  const auto names_it = [key](const auto& need) { return is_among(key, need.keys); };
+  return std::ranges::any_of(needs(), names_it) || std::ranges::any_of(needs_of_command(), names_it);
+}
+
 std::string effective_config(const TrainConfig& config, const Settings& settings) {
   return settings.effective([&](const Setting& setting) { return !idle(setting, config, settings); });
 }

@@ -267,6 +267,9 @@ void settle_device(Settings& settings, const TrainConfig& config);
 // settle_batch_size(), before validate(). needs.cc has the table.
 std::vector<std::string> settle_needs(Settings& settings, const TrainConfig& config,
                                       std::string_view command = "train");
+// Returns whether a setting has an effect only with some values of others, or in some commands: whether that table
+// names it.
+bool needs_others(std::string_view key);
 
 // Checks what the bounds of a single setting cannot express. Throws Errc::usage naming the key, its value and where it
 // was given.
