@@ -54,6 +54,14 @@ void add(ExpertCounts& sum, const ExpertCounts& counts) {
   for (std::size_t i = 0; i < counts.size(); ++i) sum[i] += counts[i];
 }
 
+// Returns the choices by expert of a pass that counts, and last those that were dropped.
+ExpertCounts load_numbers(const Routing& routing) {
+  ExpertCounts numbers = routing.chosen;
+  numbers.push_back(routing.dropped);
+  if (LossFactorScope::current() == 0) std::ranges::fill(numbers, 0);
+  return numbers;
+}
+
 }  // namespace
 
 ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in, std::int64_t out, double deviation, bool bias,
@@ -111,10 +119,12 @@ Variable MixtureOfExperts::mix(const Variable& input) {
   const auto capacity =
       expert_capacity(options_.capacity_factor, tokens.shape()[0], options_.per_token, options_.experts);
   const Routing routing = route(probabilities.value(), options_.per_token, capacity);
-  const Variable results = run(index_select(tokens, routing.tokens), routing.counts);
+  const auto [results, sums] =
+      run(index_select(tokens, routing.tokens), routing.counts, training() ? load_numbers(routing) : ExpertCounts());
   Variable sum = weighted_sum(results, routing, weights_of(probabilities, routing, options_.per_token));
   if (training()) {
-    const ExpertCounts chosen = record_load(routing.chosen, routing.dropped);
+    if (!autograd::is_recomputing()) record_load(sums);
+    const ExpertCounts chosen(sums.begin(), sums.end() - 1);
     if (grad_enabled()) sum = with_loss(sum, losses(logits, probabilities, chosen), LossFactorScope::current());
   }
   return reshape(sum, input.shape());
@@ -126,24 +136,17 @@ Variable MixtureOfExperts::compute(const Variable& rows, const ExpertCounts& cou
   return c_proj_.add_bias(slices_->leave(c_proj_.multiply(hidden, counts)), counts);
 }
 
-Variable MixtureOfExperts::run(const Variable& rows, const ExpertCounts& counts) {
+ExpertExchange::Results MixtureOfExperts::run(const Variable& rows, const ExpertCounts& counts,
+                                              const ExpertCounts& numbers) {
   const auto own = [this](const Variable& of, const ExpertCounts& by) { return compute(of, by); };
-  return exchange_ ? exchange_->run(rows, counts, own) : own(rows, counts);
+  if (exchange_) return exchange_->run(rows, counts, numbers, own);
+  return {own(rows, counts), numbers};
 }
 
-// Notes the choices of all processes that route together, those of a pass that counts.
-ExpertCounts MixtureOfExperts::record_load(ExpertCounts chosen, std::int64_t dropped) {
-  chosen.push_back(dropped);
-  if (LossFactorScope::current() == 0) std::ranges::fill(chosen, 0);
-  if (exchange_) chosen = exchange_->total(chosen);
-  if (autograd::is_recomputing()) {
-    chosen.pop_back();
-    return chosen;
-  }
-  load_.dropped += chosen.back();
-  chosen.pop_back();
-  add(load_.chosen, chosen);
-  return chosen;
+// Takes the sums of load_numbers() over all processes that route together.
+void MixtureOfExperts::record_load(const ExpertCounts& sums) {
+  load_.dropped += sums.back();
+  add(load_.chosen, {sums.begin(), sums.end() - 1});
 }
 
 Variable MixtureOfExperts::losses(const Variable& logits, const Variable& probabilities,

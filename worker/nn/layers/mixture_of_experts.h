@@ -31,18 +31,22 @@ struct ExpertLoad {
 
 // Computes the experts of a layer where other processes share in it.
 //
-// Threads: those of the layer. The methods are called in each pass through the layer.
+// Threads: those of the layer. run() is called once in each pass through the layer.
 class ExpertExchange {
  public:
   // Computes the results of rows that are ordered by expert, counts of each.
   using Compute = std::function<Variable(const Variable& rows, const ExpertCounts& counts)>;
 
+  struct Results {
+    Variable rows;      // those of this process's rows
+    ExpertCounts sums;  // of numbers, over all processes whose tokens are routed in this pass
+  };
+
   virtual ~ExpertExchange() = default;
-  // Returns the sum of counts over all processes whose tokens are routed in this pass. Called only in training.
-  virtual ExpertCounts total(const ExpertCounts& own) = 0;
-  // Returns the results of this process's rows. compute() is called once with the rows, from any process, of the
-  // experts that this process has.
-  virtual Variable run(const Variable& rows, const ExpertCounts& counts, const Compute& compute) = 0;
+  // compute() is called once with the rows, from any process, of the experts that this process has. numbers: equally
+  // many at each process; none outside of training.
+  virtual Results run(const Variable& rows, const ExpertCounts& counts, const ExpertCounts& numbers,
+                      const Compute& compute) = 0;
 };
 
 // Divides each expert among processes that have the same tokens: the first layer's outputs, and so the second one's
@@ -112,9 +116,9 @@ class MixtureOfExperts : public Module {
   Variable forward(const Variable& input) override;
   Variable mix(const Variable& input);
   Variable compute(const Variable& rows, const ExpertCounts& counts);
-  Variable run(const Variable& rows, const ExpertCounts& counts);
+  ExpertExchange::Results run(const Variable& rows, const ExpertCounts& counts, const ExpertCounts& numbers);
   Variable losses(const Variable& logits, const Variable& probabilities, const ExpertCounts& chosen) const;
-  ExpertCounts record_load(ExpertCounts chosen, std::int64_t dropped);
+  void record_load(const ExpertCounts& sums);
 
   const MixtureOfExpertsOptions options_;
   Router& router_;

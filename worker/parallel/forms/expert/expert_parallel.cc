@@ -27,6 +27,13 @@ std::vector<std::string> parameters_of_experts(nn::Module& model, const std::vec
   return paths;
 }
 
+// Returns the ranks in one group of the ranks of another.
+std::vector<std::int64_t> ranks_in(const ProcessGroup& routing, ProcessGroup& group) {
+  std::vector<std::int64_t> own{routing.rank()}, all(static_cast<std::size_t>(group.size()));
+  group.allgather(span_of(own), span_of(all), {.blocking = true});
+  return all;
+}
+
 }  // namespace
 
 std::vector<nn::MixtureOfExperts*> mixtures_of_experts(nn::Module& model) {
@@ -38,7 +45,11 @@ std::vector<nn::MixtureOfExperts*> mixtures_of_experts(nn::Module& model) {
 }
 
 ExpertParallel::ExpertParallel(nn::Module& model, ProcessGroup& group, ProcessGroup& routing)
-    : group_(group), routing_(routing), shards_("expert", group), layers_(layers_for(model, group.size())) {
+    : group_(group),
+      routing_(routing),
+      routing_ranks_(ranks_in(routing, group)),
+      shards_("expert", group),
+      layers_(layers_for(model, group.size())) {
   align_ranks(group, model.named_parameters(), model.named_buffers());
   for (const auto& path : parameters_of_experts(model, layers_)) shards_.shard(model, path, 0);
   for (auto* layer : layers_) layer->set_exchange(this);
@@ -48,15 +59,31 @@ ExpertParallel::~ExpertParallel() {
   for (auto* layer : layers_) layer->set_exchange(nullptr);
 }
 
-nn::ExpertCounts ExpertParallel::total(const nn::ExpertCounts& own) {
-  nn::ExpertCounts sum = own;
-  routing_.allreduce(span_of(sum), ReduceOp::sum, {.blocking = true});
-  return sum;
+// In training one collective has both, so that a rank waits for the others once.
+ExpertParallel::Exchanged ExpertParallel::exchange(const nn::ExpertCounts& counts, const nn::ExpertCounts& numbers) {
+  if (numbers.empty()) return {exchange_counts(counts, group_), {}};
+  nn::ExpertCounts own = counts;
+  own.insert(own.end(), numbers.begin(), numbers.end());
+  const auto ranks = static_cast<std::size_t>(routing_.size()), experts = counts.size() / routing_ranks_.size();
+  nn::ExpertCounts all(ranks * own.size());
+  group_.run((ranks - 1) * own.size() * sizeof(own[0]),
+             [&] { routing_.allgather(span_of(own), span_of(all), {.blocking = true}); });
+  Exchanged result{.received = {}, .sums = nn::ExpertCounts(numbers.size())};
+  for (const std::int64_t rank : routing_ranks_) {
+    const auto first = all.begin() + rank * std::ssize(own) + static_cast<std::ptrdiff_t>(experts) * group_.rank();
+    result.received.insert(result.received.end(), first, first + static_cast<std::ptrdiff_t>(experts));
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (std::size_t i = 0; i < numbers.size(); ++i) result.sums[i] += all[rank * own.size() + counts.size() + i];
+  return result;
 }
 
-Variable ExpertParallel::run(const Variable& rows, const nn::ExpertCounts& counts, const Compute& compute) {
-  const ExpertRoutes routes = routes_of(counts, group_);
-  return return_from_experts(compute(send_to_experts(rows, routes, group_), routes.own), routes, group_);
+ExpertParallel::Results ExpertParallel::run(const Variable& rows, const nn::ExpertCounts& counts,
+                                            const nn::ExpertCounts& numbers, const Compute& compute) {
+  auto [received, sums] = exchange(counts, numbers);
+  const ExpertRoutes routes = routes_of(counts, received, group_.size());
+  Variable results = return_from_experts(compute(send_to_experts(rows, routes, group_), routes.own), routes, group_);
+  return {std::move(results), std::move(sums)};
 }
 
 }  // namespace ddprun

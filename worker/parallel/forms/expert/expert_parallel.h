@@ -38,11 +38,17 @@ class ExpertParallel final : private nn::ExpertExchange {
   const CountedGroup& group() const { return group_; }
 
  private:
-  nn::ExpertCounts total(const nn::ExpertCounts& own) override;
-  Variable run(const Variable& rows, const nn::ExpertCounts& counts, const Compute& compute) override;
+  // What the ranks of the group have for this rank's experts, as exchange_counts() returns it, and the sums of run().
+  struct Exchanged {
+    nn::ExpertCounts received, sums;
+  };
+  Exchanged exchange(const nn::ExpertCounts& counts, const nn::ExpertCounts& numbers);
+  Results run(const Variable& rows, const nn::ExpertCounts& counts, const nn::ExpertCounts& numbers,
+              const Compute& compute) override;
 
   CountedGroup group_;
   ProcessGroup& routing_;
+  const std::vector<std::int64_t> routing_ranks_;  // by rank of the group
   sharding::DimensionShards shards_;
   std::vector<nn::MixtureOfExperts*> layers_;  // in the order of the model
 };

@@ -77,13 +77,18 @@ Tensor exchange(const Tensor& rows, const Counts& sent, const Counts& received, 
 
 }  // namespace
 
-ExpertRoutes routes_of(const nn::ExpertCounts& counts, CountedGroup& group) {
-  const auto ranks = static_cast<std::size_t>(group.size()), experts = counts.size() / ranks;
-  std::vector<std::int64_t> from(counts.size()), to(counts);
-  group.run((counts.size() - experts) * sizeof(std::int64_t),
-            [&] { group.group().all_to_all(span_of(to), span_of(from), {.blocking = true}); });
+nn::ExpertCounts exchange_counts(const nn::ExpertCounts& counts, CountedGroup& group) {
+  const std::size_t own = counts.size() / static_cast<std::size_t>(group.size());
+  nn::ExpertCounts sent(counts), received(counts.size());
+  group.run((counts.size() - own) * sizeof(std::int64_t),
+            [&] { group.group().all_to_all(span_of(sent), span_of(received), {.blocking = true}); });
+  return received;
+}
+
+ExpertRoutes routes_of(const nn::ExpertCounts& counts, const nn::ExpertCounts& received, int group_size) {
+  const auto ranks = static_cast<std::size_t>(group_size), experts = counts.size() / ranks;
   ExpertRoutes routes;
-  for (const std::int64_t count : from) routes.counts.push_back(static_cast<std::size_t>(count));
+  for (const std::int64_t count : received) routes.counts.push_back(static_cast<std::size_t>(count));
   for (std::size_t rank = 0; rank < ranks; ++rank)
     routes.sent.push_back(static_cast<std::size_t>(
         std::accumulate(&counts[rank * experts], &counts[rank * experts] + experts, std::int64_t{0})));

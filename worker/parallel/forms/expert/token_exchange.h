@@ -22,10 +22,13 @@ struct ExpertRoutes {
 // The exchanges of tokens among the ranks of an axis, of which each has some of the experts of each layer (expert
 // parallelism). The bytes of a CountedGroup are those sent to other ranks.
 //
-// Threads: one at a time for a group. All functions are collective. Errors: those of the group.
+// Threads: one at a time for a group. All functions that take a group are collective. Errors: those of the group.
 
-// counts: this rank's rows for each expert, of all ranks' experts. REQUIRES: a multiple of the ranks.
-ExpertRoutes routes_of(const nn::ExpertCounts& counts, CountedGroup& group);
+// counts: this rank's rows for each expert, of all ranks' experts. Returns the rows of each rank for each of this
+// rank's experts: by rank, and within it by expert. REQUIRES: a multiple of the ranks.
+nn::ExpertCounts exchange_counts(const nn::ExpertCounts& counts, CountedGroup& group);
+// Returns the routes for what exchange_counts() takes and returns. Pure.
+ExpertRoutes routes_of(const nn::ExpertCounts& counts, const nn::ExpertCounts& received, int ranks);
 // Sends this rank's rows, (n, width) ordered by expert, to the ranks of their experts. Returns the rows of this
 // rank's experts from all ranks, ordered by expert and then by rank.
 Tensor to_experts(const Tensor& rows, const ExpertRoutes& routes, CountedGroup& group);

@@ -37,7 +37,8 @@ std::vector<float> first_column(const Tensor& rows) {
 TEST_CASE("rows go to the ranks of their experts, by expert and rank, and come back") {
   run_ranks(2, [](ProcessGroup& process_group) {
     CountedGroup group(process_group);
-    const auto routes = routes_of(counts_of(group.rank()), group);
+    const auto counts = counts_of(group.rank());
+    const auto routes = routes_of(counts, exchange_counts(counts, group), group.size());
     require(routes.own == (group.rank() == 0 ? nn::ExpertCounts{3, 1} : nn::ExpertCounts{2, 1}), "counts");
     const Tensor there = to_experts(rows_of(group.rank()), routes, group);
     require(first_column(there) ==
@@ -54,7 +55,8 @@ TEST_CASE("gradients of rows take the way back, also at a rank without rows") {
   run_ranks(2, [](ProcessGroup& process_group) {
     CountedGroup group(process_group);
     const bool has_rows = group.rank() == 0;
-    const auto routes = routes_of(has_rows ? counts_of(0) : nn::ExpertCounts(4), group);
+    const auto counts = has_rows ? counts_of(0) : nn::ExpertCounts(4);
+    const auto routes = routes_of(counts, exchange_counts(counts, group), group.size());
     const Variable rows(has_rows ? rows_of(0) : Tensor::zeros({0, 2}), has_rows);
     const Variable there = send_to_experts(rows, routes, group);
     const Variable result = return_from_experts(mul(there, 3), routes, group);
