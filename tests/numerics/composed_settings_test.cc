@@ -78,8 +78,25 @@ TEST_CASE("hooks that round a bucket as a whole go with divided layers and exper
   }
 }
 
+TEST_CASE("the signs of Adam's momentum are averaged where layers, experts and stages are divided") {
+  const std::string more = "hook = onebit\nfreeze_step = 5\n", train = "max_steps = 10\ncheck_replicas = true\n";
+  for (const std::string& model : {std::string("dropout = 0.1\n"), experts}) {
+    const Job job(adamw, model);
+    const auto one = job.losses_of_one("max_steps = 10\n");
+    const int expert = model == experts ? 2 : 1;
+    for (const Mesh& mesh : {Mesh{1, 2, 1, 2, 0, more, expert}, Mesh{1, 2, 1, 2, 0, more + "sequence = true\n", expert},
+                             Mesh{2, 2, 1, 1, 0, more, expert}}) {
+      INFO(mesh.keys());
+      const auto losses = job.losses(mesh, train);
+      CHECK(difference(one, losses, 5) < 1e-5);  // gradients are averaged as they are before freeze_step
+      CHECK(difference(one, losses, 10) > 1e-7);
+      CHECK(difference(one, losses, 10) < 3e-2);
+    }
+  }
+}
+
 TEST_CASE("what a hook keeps of divided layers and experts is the same after a stop") {
-  const std::string hook = GENERATE("int4", "powersgd\nstart_powerSGD_iter = 2");
+  const std::string hook = GENERATE("int4", "powersgd\nstart_powerSGD_iter = 2", "onebit\nfreeze_step = 2");
   const std::string more = "hook = " + hook + "\n";
   for (const int expert : {1, 2}) {
     const Job job(adamw, expert > 1 ? experts : "");
@@ -112,6 +129,14 @@ TEST_CASE("what is said of passes and of the order of reductions goes with exper
     INFO(each);
     CHECK(difference(one, job.losses({1, 2, 1, 1, 0, each, 2}, "max_steps = 10\ncheck_replicas = true\n"), 10) < 1e-6);
   }
+  for (const int zero : {1, 2, 3})
+    for (const std::string each : {"find_unused_parameters = true\n", "static_graph = true\n"}) {
+      INFO(zero << ' ' << each);
+      CHECK(difference(one, job.losses({1, 2, 1, 1, zero, each, 2}, "max_steps = 10\ncheck_replicas = true\n"), 10) <
+            1e-6);
+      CHECK(difference(one, job.losses({2, 2, 1, 1, zero, each}, "max_steps = 10\ncheck_replicas = true\n"), 10) <
+            1e-6);
+    }
   const std::string apart =
       "delay_all_reduce_named_params = h.0.mlp.c_fc.weight\nparam_to_hook_all_reduce = h.1.ln_1.weight\n";
   CHECK_THROWS_WITH(job.run({1, 2, 1, 1, 0, apart, 2}, "max_steps = 1\n"),
@@ -124,6 +149,20 @@ TEST_CASE("statistics of batches are those of the samples of all ranks where lay
   const auto one = job.losses(1, train, "");
   CHECK(difference(one, job.losses(4, train, "tensor = 2\nsync_batch_norm = true\n"), 10) < 1e-6);
   CHECK(difference(one, job.losses(4, train, "tensor = 2\n"), 10) > 1e-4);
+}
+
+TEST_CASE("parameters that ranks train by themselves go with divided updates and layers") {
+  const Job job(clipped, "dropout = 0.1\n");
+  const std::string train = "max_steps = 10\ncheck_replicas = true\n";
+  const std::string own = "ignored_parameters = h.1.mlp.c_fc.weight h.0.ln_1.bias\n";
+  const auto expected = job.losses({1, 2, 1, 1, 0, own}, train);
+  CHECK(difference(expected, job.losses({1, 2}, train), 10) > 1e-6);
+  for (const Mesh& mesh :
+       {Mesh{1, 2, 1, 1, 1, own}, Mesh{1, 2, 1, 1, 2, own}, Mesh{1, 2, 1, 1, 3, own}, Mesh{2, 2, 1, 1, 1, own},
+        Mesh{2, 2, 1, 1, 3, own}, Mesh{1, 2, 1, 2, 0, own}, Mesh{1, 2, 1, 2, 1, own + "sequence = true\n"}}) {
+    INFO(mesh.keys());
+    CHECK(difference(expected, job.losses(mesh, train), 10) < 1e-6);
+  }
 }
 
 TEST_CASE("a model that is trained to be quantized divides positions, with the ranges of rank 0") {

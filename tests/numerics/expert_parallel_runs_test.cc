@@ -158,8 +158,8 @@ TEST_CASE("what does not fit the ranks, or does not go with experts, is refused 
         "parallel.shard_group = 2: expected a multiple of parallel.expert parallel.context = 4");
   CHECK_THAT(refusal(gpt, {4, 2}, "zero = 2\nhook = int8\n"),
              Catch::Contains("parallel.zero = 2: it does not go with parallel.hook = int8: "));
-  CHECK_THAT(refusal(gpt, {4, 1}, "devices = cpu:0 cpu:1\nmicro_batches = 2\n"),
-             Catch::Contains("model.experts = 4: it does not go with parallel.devices"));
+  CHECK_THAT(refusal(gpt, {1, 1}, "strategy = data_parallel\ndevices = cpu:0 cpu:1\n"),
+             Catch::Contains("model.experts = 4: it does not go with parallel.strategy = data_parallel: "));
   CHECK_THAT(refusal(Job(sgd, "experts_per_token = 5\n"), {1, 1}, ""),
              Catch::Contains("model.experts_per_token = 5: there are 4 experts"));
 }

@@ -230,6 +230,24 @@ TEST_CASE("reductions of stages that are delayed, or look for unused parameters,
   }
 }
 
+TEST_CASE("ranks whose stages are on devices look for unused parameters, and divide the updates") {
+  const GptJob job(sgd);
+  const auto one = job.losses(whole, "max_steps = 6\n");
+  for (const std::string more : {"find_unused_parameters = true\n", "static_graph = true\n", "zero = 1\n",
+                                 "zero = 1\nfind_unused_parameters = true\n"}) {
+    INFO(more);
+    for (const int data : {1, 2})
+      CHECK(difference(one, job.losses(devices("1f1b", data), "max_steps = 6\n", more), 6) < 1e-6);
+  }
+}
+
+TEST_CASE("a model with experts learns in stages on devices as on one device") {
+  const GptJob job(sgd + "[model]\nexperts = 4\nload_balancing_loss = 0\n");
+  const auto one = job.losses(whole, "max_steps = 6\n");
+  for (const Layout& layout : {devices("1f1b"), devices("interleaved", 2)})
+    CHECK(difference(one, job.losses(layout, "max_steps = 6\n"), 6) < 1e-6);
+}
+
 TEST_CASE("the averages of a pipeline over devices are those of one device") {
   const GptJob job(adamw + "[eval]\nevery_epochs = 1\n");
   const auto loss = [&](const Layout& layout, const std::string& train) {
@@ -274,8 +292,8 @@ TEST_CASE("what does not go with a pipeline is refused by its key") {
   CHECK_THAT(refusal(2, two + "split = h.7\n"),
              Catch::Contains("parallel.pipeline = 2") && Catch::Contains("h.7 is not among the pieces"));
   CHECK_THAT(refusal(8, "pipeline = 8\nmicro_batches = 4\n"), Catch::Contains("7 pieces with parameters for 8 stages"));
-  CHECK_THAT(refusal(1, "devices = cpu:0 cpu:1\nmicro_batches = 2\nstatic_graph = true\n"),
-             Catch::Contains("parallel.static_graph = true: "));
+  CHECK_THAT(refusal(1, "devices = cpu:0 cpu:1\nmicro_batches = 2\nbalance = true\n"),
+             Catch::Contains("parallel.balance = true: "));
   CHECK_THAT(refusal(2, two + "devices = cpu:0 cpu:1\n"), Catch::Contains("with parallel.devices = cpu:0 cpu:1: "));
   CHECK_THAT(refusal(2, two + "sync_batch_norm = true\n"), Catch::Contains("parallel.sync_batch_norm = true: "));
   CHECK_THAT(refusal(2, two, "accumulate = 2\n"), Catch::Contains("train.accumulate = 2: "));

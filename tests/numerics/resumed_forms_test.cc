@@ -60,7 +60,9 @@ std::vector<Form> data_parallel_forms() {
 
 std::vector<Form> dividing_forms() {
   return {{3, "zero = 1\n", Model::mlp, has_parts},
+          {3, "zero = 1\nfind_unused_parameters = true\n", Model::mlp, has_parts},
           {3, "zero = 2\n", Model::mlp, has_parts},
+          {3, "zero = 3\nstatic_graph = true\n", Model::mlp, has_parts},
           {4, "zero = 2\nshard_group = 2\n", Model::mlp, has_parts},
           {3, "zero = 3\n", Model::mlp, has_parts},
           {3, "zero = 3\n", Model::cnn_bn, has_parts},

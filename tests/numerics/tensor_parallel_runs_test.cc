@@ -176,8 +176,6 @@ TEST_CASE("what does not fit the ranks, or does not go with divided layers, is r
         "parallel.tensor = 2: a mesh data x tensor 2 needs a multiple of 2 ranks, and there are 3");
   CHECK(refusal(gpt, {8, 8}, "") ==
         "parallel.tensor = 8: module h.0.attn: 4 heads are no multiple of 8 tensor-parallel ranks");
-  CHECK_THAT(refusal(gpt, {2, 2}, "ignored_parameters = ln_f.weight\n"),
-             Catch::Contains("parallel.tensor = 2: it does not go with parallel.ignored_parameters = ln_f.weight: "));
   CHECK_THAT(refusal(gpt, {2, 2}, "devices = cpu:0 cpu:1\n"), Catch::Contains("it does not go with parallel.devices"));
   CHECK_THAT(refusal(gpt, {2, 1}, "sequence = true\n"), Catch::Contains("it needs parallel.tensor"));
   CHECK(refusal(gpt, {4, 1}, "zero = 2\nshard_group = 3\n") ==

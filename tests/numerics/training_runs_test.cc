@@ -1,6 +1,8 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <sstream>
+#include <utility>
 
 #include "worker/data/distributed_sampler.h"
 #include "tests/numerics/training_job.h"
@@ -160,6 +162,20 @@ TEST_CASE("devices of a process learn as one device does") {
     CHECK(difference(one, divided, 50) < 1e-5);
   }
   CHECK(one == losses_of(dir, 1, job + "[parallel]\ndevices = cpu:0 cpu:1\nsplit = fc1\n"));
+}
+
+TEST_CASE("a model that is trained to be quantized has replicas on devices, with the ranges of the first") {
+  TempDir dir;
+  const std::string job = sgd + "[train]\nmax_steps = 20\nglobal_batch_size = 64\ncheck_replicas = true\n";
+  const std::string quantized = "quantization_aware = true\n";
+  const auto one = losses_of(dir, 1, job + quantized);
+  for (const int ranks : {1, 2}) {
+    const auto divided =
+        losses_of(dir, ranks, job + quantized + "[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cpu:1\n");
+    CHECK(divided[19] < divided[0]);
+    CHECK(difference(one, divided, 20) < 1e-2);
+    CHECK(difference(losses_of(dir, 1, job), divided, 20) > 1e-7);
+  }
 }
 
 TEST_CASE("a model whose parts are on two devices has the bits of one device, wherever it is cut") {
@@ -386,8 +402,9 @@ TEST_CASE("what each rank has for itself is the same after a stop") {
       batch + quantized + "accumulate = 2\n", quantized + "accumulate = 3\nglobal_batch_size = 90\n",
       batch + quantized + own, batch + quantized + "accumulate = 2\n" + own, batch + quantized + own + "zero = 1\n",
       batch + quantized + own + "zero = 2\n", batch + quantized + own + "hook = powersgd\nstart_powerSGD_iter = 2\n",
-      ignored, ignored + "[train]\nema = 0.9\n", ignored + "[optim]\nclip_norm = 0.5\n",
-      ignored + "[optim]\nskip_outliers = 1.01\n",
+      ignored, ignored + "[parallel]\nzero = 1\n[train]\nema = 0.9\n", ignored + "[parallel]\nzero = 2\n",
+      ignored + "[parallel]\nzero = 3\n[optim]\nskip_outliers = 1.01\n", ignored + "[train]\nema = 0.9\n",
+      ignored + "[optim]\nclip_norm = 0.5\n", ignored + "[optim]\nskip_outliers = 1.01\n",
       ignored + "[train]\nprecision = fp16\nloss_scale = 1e7\nloss_scale_growth_interval = 2\n",
       stages + batch + quantized, stages + batch + quantized + own,
       stages + batch + quantized + own + "hook = powersgd\nstart_powerSGD_iter = 2\n",

@@ -42,6 +42,8 @@ TEST_CASE("with train.shards the parameters have the same bits with any number o
       Model{"cnn, plateau",
             {"--model.name=cnn", "--optim.schedule=plateau", "--optim.patience=0", "--optim.threshold=0.9",
              "--data.test_samples=203"}},
+      Model{"mlp on two devices",
+            {"--model.name=mlp", "--parallel.devices=cpu:0 cpu:1", "--parallel.split=fc2", "--optim.clip_norm=1"}},
       Model{"transformer", {"--model.name=transformer", "--model.dropout=0.1", "--train.recompute=blocks"}});
   CAPTURE(model.name);
   const auto overrides = shards_of(model);

@@ -121,6 +121,10 @@ void Variable::define_grad() {
   if (!leaf.gradient.defined()) leaf.gradient = leaf.storage;
 }
 
+void Variable::undefine_grad() {
+  leaf("undefine_grad").gradient = Tensor();
+}
+
 Variable::Hook Variable::on_grad_ready(std::function<void()> hook) const {
   autograd::VariableNode& leaf = this->leaf("on_grad_ready");
   Hook handle;

@@ -60,6 +60,8 @@ class Variable {
   void zero_grad();
   // Declares the content of the storage a gradient: another rank's contribution was added to it.
   void define_grad();
+  // The reverse: grad() is undefined until define_grad(), and the storage stays.
+  void undefine_grad();
 
   // Removes its hook when it is destroyed. It may outlive the variable.
   class Hook {

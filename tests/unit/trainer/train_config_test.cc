@@ -302,8 +302,8 @@ TEST_CASE("train.shards is refused with what would let the result depend on the 
 TEST_CASE("products of forms of parallel training that cannot be right are refused with the reason") {
   const std::string dense = "[model]\nname = gpt\n[data]\nname = text\ncontext = 64\n[parallel]\n";
   CHECK_THAT(error_of(dense + "context = 2\nignored_parameters = h.0.attn.c_attn.weight\n"),
-             Catch::EndsWith("several ranks compute the same sample, or compute for each other, and need the same "
-                             "parameters"));
+             Catch::EndsWith("several ranks compute parts of the same sample, or compute for each other, and need the "
+                             "same parameters"));
 }
 
 TEST_CASE("batch sizes follow from the settings and the number of ranks") {

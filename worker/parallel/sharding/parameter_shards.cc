@@ -16,7 +16,7 @@ Shard part_of_slice(const Bucket& bucket, const BucketSlice& slice, int rank, in
 
 }  // namespace
 
-ParameterShards::ParameterShards(const ShardedBuckets& sharded) {
+ParameterShards::ParameterShards(const ShardedBuckets& sharded) : used_(sharded.used) {
   parts_.resize(sharded.parameters.size());
   for (std::size_t b = 0; b < sharded.buckets.size(); ++b) {
     const Bucket& bucket = sharded.buckets[b];
@@ -31,6 +31,11 @@ ParameterShards::ParameterShards(const ShardedBuckets& sharded) {
       parts_[slice.parameter] = {sharded.parameters[slice.parameter].first, variable};
     }
   }
+}
+
+void ParameterShards::define_gradients() {
+  for (std::size_t p = 0; used_ && p < parts_.size(); ++p)
+    used_(p) ? parts_[p].second.define_grad() : parts_[p].second.undefine_grad();
 }
 
 std::vector<optim::ParameterGroup> ParameterShards::of(std::vector<optim::ParameterGroup> groups) const {

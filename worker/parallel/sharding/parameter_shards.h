@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "worker/optim/optimizer.h"
@@ -33,10 +34,14 @@ class ParameterShards {
   // One part for each trainable parameter, under its name: this rank's elements of it as one dimension, maybe none.
   // Parts are views of the sharded values and gradients.
   const optim::NamedParameters& parameters() const { return parts_; }
+  // To be called after the passes of a step, where some of them may leave out parameters: parts of those that no rank
+  // has used have no gradient until the next call, so that optimizers pass over them.
+  void define_gradients();
   // Returns the same groups of these parts. Parameters that are not trained are left out.
   std::vector<optim::ParameterGroup> of(std::vector<optim::ParameterGroup> groups) const;
 
  private:
+  const std::function<bool(std::size_t)> used_;  // ShardedBuckets::used
   optim::NamedParameters parts_;
 };
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +29,8 @@ struct ShardedBuckets {
   std::vector<ProcessGroup*> groups;
   std::vector<Tensor> values;
   std::vector<Tensor> gradients;
+  // Returns whether a pass of the last step has reached a parameter at some rank; empty: each pass reaches all.
+  std::function<bool(std::size_t parameter)> used = {};
 };
 
 }  // namespace ddprun

@@ -62,7 +62,9 @@ ShardedOptions sharded_options(const TrainConfig& c) {
           .reshard_after_forward = c.parallel.reshard_after_forward && !needs_weights_late(c),
           .shard_group = c.parallel.shard_group,
           .broadcast_buffers = options.broadcast_buffers,
-          .gradients_as = sent_type(c)};
+          .gradients_as = sent_type(c),
+          .find_unused_parameters = options.find_unused_parameters || options.static_graph,
+          .ignored_parameters = options.ignored_parameters};
 }
 
 void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group) {

@@ -28,13 +28,16 @@ bool belongs_to_any(const std::string& tensor, const std::vector<std::string>& p
   return std::ranges::any_of(parameters, [&](const auto& parameter) { return tensor.starts_with(parameter + "."); });
 }
 
-// Returns the groups with only those of their parameters that are among these.
+// Returns the groups with what this rank updates of their parameters.
 std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
                                              std::vector<optim::ParameterGroup> groups) {
-  for (auto& group : groups)
-    std::erase_if(group.parameters, [&](const auto& each) {
-      return std::ranges::none_of(own, [&](const auto& mine) { return mine.first == each.first; });
-    });
+  for (auto& group : groups) {
+    optim::NamedParameters updated;
+    for (const auto& each : group.parameters)
+      for (const auto& mine : own)
+        if (mine.first == each.first) updated.push_back(mine);
+    group.parameters = std::move(updated);
+  }
   return groups;
 }
 
@@ -70,6 +73,7 @@ void LocalState::apply_placements() {
   parameters_ = shards_            ? shards_->parameters()
                 : forms_.pipelined ? forms_.pipelined->pipeline().parameters()
                                    : state_.model->named_parameters();
+  if (shards_) add_own_parameters();
   placements_ = placements_of_updates(forms_, *state_.model);
   std::vector<sharding::PlacedTensor> own;
   for (const auto& [name, parameter] : parameters_) own.push_back(placements_.of_parameter(name));
@@ -83,14 +87,19 @@ void LocalState::apply_placements() {
   make_optimizer_of_parts();
 }
 
+// Adds the parameters that each rank updates by itself, which are whole.
+void LocalState::add_own_parameters() {
+  const auto& present = forms_.pipelined ? forms_.pipelined->pipeline().parameters() : state_.model->named_parameters();
+  for (const auto& [name, parameter] : present)
+    if (parameter.requires_grad() && std::ranges::count(own_parameters_, name) > 0)
+      parameters_.emplace_back(name, parameter);
+}
+
 // Makes the optimizer if there is none yet, or only one of the whole model.
 void LocalState::make_optimizer_of_parts() {
   if (state_.optimizer && !shards_ && forms_.dimension_shards().empty() && !forms_.pipelined) return;
   auto groups = parameter_groups(config_, *state_.model);
-  if (shards_)
-    groups = shards_->of(std::move(groups));
-  else if (forms_.pipelined)
-    groups = groups_of(parameters_, std::move(groups));
+  if (shards_ || forms_.pipelined) groups = groups_of(parameters_, std::move(groups));
   state_.parts = shards_ || forms_.pipelined ? parameters_ : optim::NamedParameters{};
   state_.optimizer = make_optimizer(config_, std::move(groups), tensor_parts());
   if (config_.train.ema > 0)

@@ -50,6 +50,11 @@ class LocalState {
   void release() { saved_model_.reset(); }
   void parts_restored() { forms_.parallelism.parameters_restored(); }
 
+  // To be called after the passes of a step: parts of parameters that no rank's pass has reached have no gradient. Not
+  // collective.
+  void define_gradients() {
+    if (shards_) shards_->define_gradients();
+  }
   // Returns whether this rank can update its parts without the others, given their gradients. Not collective.
   bool is_updated_alone() const;
   // Returns the square of the norm of the whole reduced gradient, equal at all ranks.
@@ -63,6 +68,7 @@ class LocalState {
 
  private:
   void apply_placements();
+  void add_own_parameters();
   void make_optimizer_of_parts();
   std::shared_ptr<optim::TensorParts> tensor_parts() const;
   sharding::ShardedState sharded(const optim::NamedTensors& own) const;

@@ -65,7 +65,7 @@ class ParallelForms {
   const std::unique_ptr<DataParallel> replicas;                      // set with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm;
 
-  // By what the sum of all gradients is sharded: their average is one over the ranks that have gradients of their own.
+  // By what the sum of all gradients is divided: their average is one over the ranks that have gradients of their own.
   int gradient_divisor() const { return shard_sums ? 1 : groups.gradients.size(); }
   // The tensors of which each rank of some has a slice, by axis of the mesh, the outermost first.
   sharding::ShardsOnAxes dimension_shards() const;

@@ -164,6 +164,7 @@ void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests,
   const bool reads = reads_values(result);
   auto memory = std::make_optional<MemoryWatch>();
   runner_->run(step, timer);
+  local_.define_gradients();
   forms_.complete_gradients(local_.parameters());
   if (recovers_) forms_.parallelism.sync_buffers();
   result.activation_peak = memory->peak();

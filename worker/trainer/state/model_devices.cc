@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "common/error.h"
+#include "worker/nn/quantization/quantize.h"
 #include "worker/parallel/forms/pipeline/model_split.h"
 #include "worker/profiler/operation_recorder.h"
 #include "worker/profiler/summary.h"
@@ -80,6 +81,7 @@ std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::
   const auto replica = [&] {
     auto copy = make_model(config.model, layout, task.outputs(), config.train.seed);
     copy->set_recompute(recompute_of(config.train));
+    if (config.train.quantization_aware) nn::make_quantization_aware(*copy);
     return copy;
   };
   return std::make_unique<DataParallel>(model, replica, devices_of(config.parallel));

@@ -110,12 +110,10 @@ TEST_CASE("groups of parameters become the same groups of parts") {
   });
 }
 
-TEST_CASE("parameters are not sharded without sharded gradients, nor where some may be unused") {
+TEST_CASE("parameters are not sharded without sharded gradients") {
   run_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net();
     DistributedDataParallel plain(*net, group);
     CHECK(plain.sharded_buckets() == nullptr);
-    CHECK_THROWS_WITH(DistributedDataParallel(*net, group, {.find_unused_parameters = true, .shard_gradients = true}),
-                      Catch::Contains("does not go with find_unused_parameters"));
   });
 }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/error.h"
+#include "worker/parallel/forms/data/own_tensors.h"
 #include "worker/parallel/group_tensors.h"
-#include "worker/parallel/own_tensors.h"
 #include "worker/parallel/owned_buffer.h"
 #include "worker/parallel/sharding/flat_parameters.h"
 #include "worker/reducer/hooks/reduce_scatter_hook.h"
@@ -24,8 +24,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // Returns those of a model's parameters or buffers that the ranks of the group have in common.
 template <class Named>
 Named common(Named all, const DdpOptions& options) {
-  std::erase_if(all, [&](const auto& each) { return contains(options.ignored_parameters, each.first); });
-  return options.stages.present(std::move(all));
+  return common_tensors(std::move(all), options.stages, options.ignored_parameters);
 }
 
 std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model, const DdpOptions& options) {
@@ -35,20 +34,7 @@ std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model,
 }
 
 OwnTensors own_tensors(const nn::Module& model, const DdpOptions& options) {
-  OwnTensors::Named all;
-  for (const auto& [name, parameter] : options.stages.present(model.named_parameters()))
-    if (contains(options.ignored_parameters, name)) all.emplace_back(name, parameter.value());
-  for (const auto& [name, buffer] : options.stages.present(model.named_buffers()))
-    if (!options.broadcast_buffers || contains(options.ignored_parameters, name)) all.emplace_back(name, buffer);
-  return OwnTensors(std::move(all));
-}
-
-void check_ignored(const nn::Module& model, const DdpOptions& options) {
-  for (const auto& name : options.ignored_parameters) {
-    const auto is_it = [&](const auto& each) { return each.first == name; };
-    if (!std::ranges::any_of(model.named_parameters(), is_it) && !std::ranges::any_of(model.named_buffers(), is_it))
-      throw make_error(Errc::usage, "ignored_parameters: the model has no parameter or buffer {}", name);
-  }
+  return OwnTensors(model, options.stages, options.ignored_parameters, options.broadcast_buffers);
 }
 
 std::size_t index_of(const char* option, const std::string& name,
@@ -105,6 +91,8 @@ struct DistributedDataParallel::State final : DdpModel {
                options.broadcast_buffers) {}
 
   void shard();
+  // One that several stages have counts as used, since the others may have used it.
+  bool used(std::size_t p) { return passes.reducer().used(p) || contains(options.stages.shared, parameters[p].first); }
   bool may_leave_out() const { return options.find_unused_parameters || options.static_graph; }
   void install_hooks();
 
@@ -134,8 +122,6 @@ struct DistributedDataParallel::State final : DdpModel {
 };
 
 void DistributedDataParallel::State::shard() {
-  if (may_leave_out())
-    throw Error(Errc::usage, "shard_gradients does not go with find_unused_parameters or static_graph");
   Reducer& reducer = passes.reducer();
   const std::vector groups(reducer.buckets().size(), &group);
   flat = std::make_unique<FlatParameters>(groups, parameters, reducer.buckets());
@@ -144,6 +130,7 @@ void DistributedDataParallel::State::shard() {
              .groups = groups,
              .values = flat->parts(),
              .gradients = {}};
+  if (may_leave_out()) sharded.used = [this](std::size_t p) { return used(p); };
   for (const Bucket& bucket : sharded.buckets) {
     const Shard own = shard_of(bucket.count, group.rank(), group.size());
     const auto memory = reducer.gradient_memory(bucket.slices.front().parameter);  // the start of the bucket
@@ -155,11 +142,9 @@ void DistributedDataParallel::State::shard() {
   reducer.set_hook(make_reduce_scatter_hook(group));
 }
 
-// One that several stages have counts as used, since the others may have used it.
 void DistributedDataParallel::State::define_gradients() {
   for (std::size_t p = 0; p < parameters.size(); ++p)
-    if (passes.reducer().used(p) || contains(options.stages.shared, parameters[p].first))
-      parameters[p].second.define_grad();
+    if (used(p)) parameters[p].second.define_grad();
 }
 
 void DistributedDataParallel::State::scale_gradients(double factor) {
@@ -182,7 +167,7 @@ void DistributedDataParallel::State::install_hooks() {
 }
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
-  check_ignored(model, options);
+  check_ignored(model, options.ignored_parameters);
   if (options.init_sync)
     align_ranks(group, common(model.named_parameters(), options), common(model.named_buffers(), options));
   state_ = std::make_unique<State>(model, group, options);
@@ -250,10 +235,7 @@ std::vector<HookState> DistributedDataParallel::hook_state() {
 }
 
 std::vector<std::string> DistributedDataParallel::own_parameters() const {
-  std::vector<std::string> all;
-  for (const auto& [name, parameter] : state_->model.named_parameters())
-    if (contains(state_->options.ignored_parameters, name)) all.push_back(name);
-  return all;
+  return ignored_parameters_of(state_->model, state_->options.ignored_parameters);
 }
 
 std::shared_ptr<void> DistributedDataParallel::evaluated_model() {

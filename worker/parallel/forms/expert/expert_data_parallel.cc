@@ -70,6 +70,7 @@ GradientBuckets ExpertDataParallel::buckets(const nn::Module& model, const Exper
 ExpertDataParallel::ExpertDataParallel(nn::Module& model, const ExpertParallel& experts, ProcessGroup& replicas,
                                        ProcessGroup& all, const DdpOptions& options, const MakeHook& make_hook)
     : model_(model),
+      experts_(experts),
       replicas_(replicas),
       all_(all),
       own_group_(&experts.group().group() == &all ? split(all, 0, all.rank()) : nullptr),
@@ -101,6 +102,13 @@ void ExpertDataParallel::shard() {
     sharded_.values.insert(sharded_.values.end(), part->values.begin(), part->values.end());
     sharded_.gradients.insert(sharded_.gradients.end(), part->gradients.begin(), part->gradients.end());
   }
+  if (!others_.sharded_buckets()->used) return;
+  sharded_.used = [this](std::size_t p) {
+    const std::string& name = sharded_.parameters[p].first;
+    const auto* part = (experts_.shards().contains(name) ? of_experts_ : others_).sharded_buckets();
+    const auto found = std::ranges::find(part->parameters, name, [](const auto& each) { return each.first; });
+    return part->used(static_cast<std::size_t>(found - part->parameters.begin()));
+  };
 }
 
 std::vector<HookState> ExpertDataParallel::hook_state() {

@@ -63,6 +63,7 @@ class ExpertDataParallel final : public DataParallelism {
   void shard();
 
   nn::Module& model_;
+  const ExpertParallel& experts_;
   ProcessGroup& replicas_;
   ProcessGroup& all_;
   const std::unique_ptr<ProcessGroup> own_group_;  // a group of all ranks; null where experts have another group

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/error.h"
+#include "worker/parallel/forms/data/own_tensors.h"
 #include "worker/parallel/group_tensors.h"
-#include "worker/parallel/own_tensors.h"
 
 namespace ddprun::pipeline {
 namespace {

@@ -10,8 +10,8 @@
 #include "worker/parallel/forms/data/distributed_data_parallel.h"
 #include "worker/parallel/forms/data/local_sgd/fragment.h"
 #include "worker/parallel/forms/data/local_sgd/fragment_schedule.h"
+#include "worker/parallel/forms/data/own_tensors.h"
 #include "worker/parallel/forms/data_parallelism.h"
-#include "worker/parallel/own_tensors.h"
 
 namespace ddprun {
 

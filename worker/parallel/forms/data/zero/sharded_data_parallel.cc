@@ -8,6 +8,7 @@
 #include "common/error.h"
 #include "worker/parallel/forms/data/call_order.h"
 #include "worker/parallel/forms/data/order_broadcast.h"
+#include "worker/parallel/forms/data/own_tensors.h"
 #include "worker/parallel/forms/data/use_hook.h"
 #include "worker/parallel/forms/data/zero/bucket_ranks.h"
 #include "worker/parallel/forms/data/zero/shard_meshes.h"
@@ -15,7 +16,6 @@
 #include "worker/parallel/forms/data/zero/sharded_gradients.h"
 #include "worker/parallel/forms/data/zero/sharded_parameters.h"
 #include "worker/parallel/group_tensors.h"
-#include "worker/parallel/own_tensors.h"
 #include "worker/parallel/sharding/flat_parameters.h"
 #include "worker/reducer/shards.h"
 
@@ -26,8 +26,14 @@ using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 using NamedBuffers = std::vector<std::pair<std::string, Tensor>>;
 using Kind = CallOrder::Kind;
 
-NamedVariables trained_parameters(const nn::Module& model, const StageTensors& stages) {
-  auto parameters = stages.present(model.named_parameters());
+// Returns those of a model's parameters or buffers that the ranks have in common.
+template <class Named>
+Named common(Named all, const ShardedOptions& options) {
+  return common_tensors(std::move(all), options.stages, options.ignored_parameters);
+}
+
+NamedVariables trained_parameters(const nn::Module& model, const ShardedOptions& options) {
+  auto parameters = common(model.named_parameters(), options);
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
 }
@@ -44,10 +50,11 @@ NamedVariables only(bool sliced, NamedVariables parameters, const ShardedOptions
 
 // Makes the ranks that have the same parameters equal to the first of them. Returns the parameters that are trained.
 NamedVariables aligned_parameters(ProcessGroup& group, const nn::Module& model, const ShardedOptions& options) {
-  const auto all = options.stages.present(model.named_parameters());
-  align_ranks(group, only(false, all, options), options.stages.present(model.named_buffers()));
+  check_ignored(model, options.ignored_parameters);
+  const auto all = common(model.named_parameters(), options);
+  align_ranks(group, only(false, all, options), common(model.named_buffers(), options));
   if (options.sliced.replicas) align_ranks(*options.sliced.replicas, only(true, all, options), {});
-  return trained_parameters(model, options.stages);
+  return trained_parameters(model, options);
 }
 
 ShardUnits units_of(nn::Module& model, const NamedVariables& parameters, const ShardedOptions& options) {
@@ -67,7 +74,7 @@ std::vector<BucketRanks> ranks_of(const std::vector<Bucket>& buckets, const Name
 }  // namespace
 
 GradientBuckets gradient_buckets(nn::Module& model, const ShardedOptions& options) {
-  GradientBuckets result{.parameters = trained_parameters(model, options.stages), .buckets = {}};
+  GradientBuckets result{.parameters = trained_parameters(model, options), .buckets = {}};
   result.buckets = units_of(model, result.parameters, options).buckets;
   return result;
 }
@@ -81,12 +88,17 @@ struct ShardedDataParallel::State final : UseListener {
         units(units_of(module, parameters, given)),
         buckets_of(buckets_by_stage(units.buckets, parameters, given.stages)),
         ranks(ranks_of(units.buckets, parameters, given, meshes)),
-        gradients(ranks, parameters, units.buckets, given.gradients_as),
+        gradients(
+            ranks, parameters, units.buckets,
+            {.sent_as = given.gradients_as, .may_leave_out = given.find_unused_parameters ? &meshes.all() : nullptr}),
         first_order(group) {}
 
   void divide();
   void install_hooks();
-  NamedBuffers buffers() const { return options.stages.present(model.named_buffers()); }
+  NamedBuffers buffers() const { return common(model.named_buffers(), options); }
+  OwnTensors own_tensors() const {
+    return {model, options.stages, options.ignored_parameters, options.broadcast_buffers};
+  }
   void begin_step(bool is_training);
   void begin_pass(const StagePass& next);
   void end_pass();
@@ -133,6 +145,10 @@ void ShardedDataParallel::State::divide() {
                      .groups = groups,
                      .values = {},
                      .gradients = gradients.parts()};
+  if (options.find_unused_parameters)
+    sharded_buckets.used = [this](std::size_t p) {
+      return gradients.used(p) || std::ranges::count(options.stages.shared, parameters[p].first) > 0;
+    };
   if (options.shard_parameters) {
     sharded = std::make_unique<ShardedParameters>(ranks, parameters, units.buckets);
     sharded_buckets.values = sharded->parts();
@@ -229,7 +245,7 @@ bool ShardedDataParallel::State::is_in_parameters(std::size_t user, const Tensor
 
 void ShardedDataParallel::State::gradient_ready(std::size_t parameter) {
   note({Kind::gradient_ready, parameter});
-  gradients.ready(parameter);
+  gradients.ready(parameter, pass.has_samples);
 }
 
 void ShardedDataParallel::State::gradient_ready_in_backward(std::size_t parameter) {
@@ -309,6 +325,13 @@ void ShardedDataParallel::run_pass(const StagePass& pass, const std::function<vo
 
 void ShardedDataParallel::zero_grad() {
   state_->gradients.begin_sum();
+  const auto own = own_parameters();
+  for (auto& [name, parameter] : state_->model.named_parameters())
+    if (std::ranges::count(own, name) > 0) Variable(parameter).zero_grad();
+}
+
+std::vector<std::string> ShardedDataParallel::own_parameters() const {
+  return ignored_parameters_of(state_->model, state_->options.ignored_parameters);
 }
 
 void ShardedDataParallel::parameters_updated() {
@@ -323,13 +346,11 @@ void ShardedDataParallel::sync_buffers() {
 }
 
 std::vector<HookState> ShardedDataParallel::hook_state() {
-  if (state_->options.broadcast_buffers) return {};
-  return OwnTensors(state_->buffers()).state();
+  return state_->own_tensors().state();
 }
 
 std::shared_ptr<void> ShardedDataParallel::evaluated_model() {
-  if (state_->options.broadcast_buffers) return nullptr;
-  return OwnTensors(state_->buffers()).replaced_by_first(state_->meshes.all());
+  return state_->own_tensors().replaced_by_first(state_->meshes.all());
 }
 
 void ShardedDataParallel::visit_parameters(const Visitor& visit) {
@@ -340,6 +361,7 @@ void ShardedDataParallel::visit_parameters(const Visitor& visit) {
     return static_cast<std::size_t>(found - state_->parameters.begin());
   };
   if (sharded) sharded->drop_all();
+  const auto evaluated = own_parameters().empty() ? nullptr : evaluated_model();
   for (const auto& [name, parameter] : state_->options.stages.present(state_->model.named_parameters())) {
     const std::size_t index = index_of(parameter);
     const bool is_absent = sharded && index < state_->parameters.size();

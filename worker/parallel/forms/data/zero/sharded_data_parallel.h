@@ -36,7 +36,11 @@ struct ShardedOptions {
   bool broadcast_buffers = true;  // like DdpOptions::broadcast_buffers
   // The type of 16 bits to which gradients are rounded for their reduction; none: they are sent as they are.
   std::optional<DType> gradients_as = {};
-  StageTensors stages = {};  // like DdpOptions::stages
+  // If true, a pass may leave out parameters: each tells the ranks which ones it has reached, and those that no rank
+  // has reached in a step have no gradient (ParameterShards::define_gradients()). All ranks call the same modules.
+  bool find_unused_parameters = false;
+  std::vector<std::string> ignored_parameters = {};  // like DdpOptions::ignored_parameters
+  StageTensors stages = {};                          // like DdpOptions::stages
   // These are sharded among the ranks that have the same slices, and all others among all ranks.
   SlicedParameters sliced = {};
 };
@@ -61,9 +65,9 @@ GradientBuckets gradient_buckets(nn::Module& model, const ShardedOptions& option
 // Ownership: model and group outlive this object, which outlives the tapes of its passes.
 // Threads: one at a time. All ranks run the same sequence of passes.
 // Errors: the constructor throws Errc::usage for a shard_group that does not divide the ranks. Passes throw the errors
-//   of the groups, Errc::usage for a parameter that the loss does not depend on and for a first pass for which no rank
-//   has samples, and Errc::mismatch for ranks that differ in the order of calls in a first pass for which some have no
-//   samples. The object cannot be used afterwards.
+//   of the groups, Errc::usage for a parameter that the loss does not depend on, if none may be left out, and for a
+//   first pass for which no rank has samples, and Errc::mismatch for ranks that differ in the order of calls in a first
+//   pass for which some have no samples. The object cannot be used afterwards.
 class ShardedDataParallel final : public DataParallelism {
  public:
   ShardedDataParallel(nn::Module& model, ProcessGroup& group, const ShardedOptions& options = {});
@@ -81,7 +85,8 @@ class ShardedDataParallel final : public DataParallelism {
   void zero_grad() override;
   void parameters_updated() override;
   void sync_buffers() override;
-  std::vector<HookState> hook_state() override;  // the buffers with broadcast_buffers = false
+  std::vector<std::string> own_parameters() const override;
+  std::vector<HookState> hook_state() override;
   std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
   ModelPeaks take_peaks() override;

@@ -36,12 +36,13 @@ Reduction reduction_among_shards(const BucketRanks& ranks) {
 
 ShardedGradients::ShardedGradients(std::vector<BucketRanks> ranks,
                                    std::vector<std::pair<std::string, Variable>> parameters,
-                                   std::vector<Bucket> buckets, std::optional<DType> sent_as)
+                                   std::vector<Bucket> buckets, const Options& options)
     : ranks_(std::move(ranks)),
       parameters_(std::move(parameters)),
       buckets_(std::move(buckets)),
-      sent_as_(sent_as),
+      options_(options),
       places_(parameters_.size()),
+      used_(parameters_.size()),
       memory_(buckets_.size()),
       adds_(buckets_.size(), false) {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
@@ -97,7 +98,12 @@ Tensor ShardedGradients::memory_of(std::size_t parameter) {
   return slice_of(place.bucket, place.slice);
 }
 
-void ShardedGradients::ready(std::size_t parameter) {
+void ShardedGradients::begin_sum() {
+  adds_.assign(adds_.size(), false);
+  used_.assign(used_.size(), 0);
+}
+
+void ShardedGradients::ready(std::size_t parameter, bool used) {
   if (!parameters_.at(parameter).second.grad().defined()) memory_of(parameter).fill(0);
   Place& place = places_[parameter];
   if (place.ready)
@@ -106,6 +112,7 @@ void ShardedGradients::ready(std::size_t parameter) {
                      "losses use the parameter",
                      parameters_[parameter].first);
   place.ready = true;
+  if (used) used_[parameter] = 1;
   --missing_[place.bucket];
   while (next_ < expected_->size() && missing_[expected_->at(next_)] == 0) start(expected_->at(next_++));
 }
@@ -115,9 +122,10 @@ void ShardedGradients::start(std::size_t b) {
   const auto from = std::chrono::steady_clock::now();
   ProcessGroup& shards = *ranks_[b].shard;
   Travelling reduction{.bucket = b, .part = {}, .sent = {}, .work = nullptr, .start = from};
-  if (sent_as_) reduction.sent = memory_[b].to(*sent_as_);
-  if (adds_[b] || sent_as_)
-    reduction.part = flat_tensor(static_cast<std::size_t>(parts_[b].numel()), sent_as_.value_or(parts_[b].dtype()));
+  if (options_.sent_as) reduction.sent = memory_[b].to(*options_.sent_as);
+  if (adds_[b] || options_.sent_as)
+    reduction.part =
+        flat_tensor(static_cast<std::size_t>(parts_[b].numel()), options_.sent_as.value_or(parts_[b].dtype()));
   grow(bytes_of(reduction.part) + bytes_of(reduction.sent));
   reduction.work =
       shards.reduce_scatterv(span_of_tensor(reduction.sent.defined() ? reduction.sent : memory_[b]),
@@ -172,11 +180,24 @@ bool ShardedGradients::has_begun() const {
   return std::ranges::any_of(places_, &Place::ready);
 }
 
+// Adds zeros for the parameters that the pass has left out.
+void ShardedGradients::complete_expected() {
+  for (const std::size_t b : *expected_)
+    for (const BucketSlice& slice : buckets_[b].slices)
+      if (!places_[slice.parameter].ready) ready(slice.parameter, false);
+}
+
+void ShardedGradients::share_use() {
+  options_.may_leave_out->allreduce(span_of(used_), ReduceOp::max, {.blocking = true});
+}
+
 void ShardedGradients::finish() {
+  if (options_.may_leave_out) complete_expected();
   if (next_ < expected_->size())
     throw make_error(Errc::usage, "the backward pass did not reach {}: every parameter has to take part in the loss",
                      unready_names());
   while (!travelling_.empty()) complete_oldest();
+  if (options_.may_leave_out) share_use();
   next_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
   for (Place& place : places_) place.ready = false;

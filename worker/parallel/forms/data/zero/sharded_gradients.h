@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -27,9 +28,15 @@ namespace ddprun {
 //   be used afterwards.
 class ShardedGradients {
  public:
-  // ranks: by bucket. sent_as: a type of 16 bits to which gradients are rounded for the reductions of a pass.
+  struct Options {
+    std::optional<DType> sent_as = {};  // a type of 16 bits to which gradients are rounded for the reductions of a pass
+    // The ranks that tell each other in every pass which parameters it has reached; null: it has to reach all.
+    ProcessGroup* may_leave_out = nullptr;
+  };
+
+  // ranks: by bucket.
   ShardedGradients(std::vector<BucketRanks> ranks, std::vector<std::pair<std::string, Variable>> parameters,
-                   std::vector<Bucket> buckets, std::optional<DType> sent_as = std::nullopt);
+                   std::vector<Bucket> buckets, const Options& options);
   ~ShardedGradients();  // waits for operations in progress
   ShardedGradients(const ShardedGradients&) = delete;
   ShardedGradients& operator=(const ShardedGradients&) = delete;
@@ -37,9 +44,12 @@ class ShardedGradients {
   // Begins a pass that reaches the parameters of these buckets, ascending; it outlives the pass.
   void begin_pass(const std::vector<std::size_t>& buckets) { expected_ = &buckets; }
   // Makes the next pass replace the parts; those after it add to them.
-  void begin_sum() { adds_.assign(adds_.size(), false); }
-  // Called when the gradient of a parameter is complete, or if this rank has none, which counts as zero.
-  void ready(std::size_t parameter);
+  void begin_sum();
+  // Called when the gradient of a parameter is complete, or if this rank has none, which counts as zero. used: false if
+  // no pass of this rank has reached it.
+  void ready(std::size_t parameter, bool used = true);
+  // Returns whether a pass since begin_sum() has reached the parameter at some rank.
+  bool used(std::size_t parameter) const { return used_.at(parameter) != 0; }
   // Returns whether a gradient has become ready since the last finish().
   bool has_begun() const;
   void finish();
@@ -72,14 +82,17 @@ class ShardedGradients {
   void take_result(const Travelling& reduction);
   void complete_oldest();
   void close(std::size_t bucket);
+  void complete_expected();
+  void share_use();
   void grow(std::size_t bytes);
   std::string unready_names() const;
 
   const std::vector<BucketRanks> ranks_;  // by bucket
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
-  const std::optional<DType> sent_as_;
+  const Options options_;
   std::vector<Place> places_;                           // by parameter
+  std::vector<std::uint8_t> used_;                      // by parameter: 1 if a pass of this sum has reached it
   std::vector<Tensor> memory_;                          // by bucket; undefined while there is none
   std::vector<Tensor> parts_;                           // by bucket
   std::vector<bool> adds_;                              // by bucket, true if its part holds the sum of earlier passes
