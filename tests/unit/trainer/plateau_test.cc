@@ -10,8 +10,8 @@
 
 using namespace ddprun;
 using namespace ddprun::testing;
+using optim::PlateauOptions;
 using trainer::Plateau;
-using trainer::PlateauOptions;
 
 namespace {
 

@@ -34,8 +34,8 @@ TEST_CASE("a run that resumes behind the end of a data set goes on with the next
 TEST_CASE("the learning rate is that of a step, or of the epoch, in the schedule's unit") {
   TrainConfig config;
   config.optim.lr = 1;
-  config.optim.schedule = "step";
-  config.optim.gamma = 0.5;
+  config.optim.lr_schedule.name = "step";
+  config.optim.lr_schedule.gamma = 0.5;
   TrainState state;
   state.run.epoch = 1;
   RunPosition in_steps(config, state, {.size = 100, .step_samples = 40});

@@ -186,21 +186,21 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(sent({.zero = 2}, 1, 4) == 1800);
   CHECK(sent({.zero = 2}, 3, 4) == 3600);  // 3 reduce-scatters of 900 and a gather
   CHECK(sent({.zero = 3}, 3, 4) == 8100);
-  CHECK(sent({.zero = 3, .reshard_after_forward = false}, 3, 4) == 5400);
+  CHECK(sent({.zero = 3, .sharded = {.reshard_after_forward = false}}, 3, 4) == 5400);
   // Each micro-batch of a pipeline's stage, of which a step may have fewer than the settings; buffers are sent once.
   CHECK(sent({.zero = 2, .micro_batches = 8}, 3, 4) == 3600);
   CHECK(sent({.zero = 3, .micro_batches = 8}, 3, 4) == 8100);
-  CHECK(sent({.zero = 3, .reshard_after_forward = false, .micro_batches = 8}, 3, 4) == 3600);
+  CHECK(sent({.zero = 3, .sharded = {.reshard_after_forward = false}, .micro_batches = 8}, 3, 4) == 3600);
   // The bytes are 600 each among 2 ranks, then an all-reduce of 600 between 2 replicas.
-  CHECK(sent({.zero = 2, .shard_group = 2}, 1, 4) == 1800);
-  CHECK(sent({.zero = 3, .shard_group = 2}, 1, 4) == 2400);
+  CHECK(sent({.zero = 2, .sharded = {.shard_group = 2}}, 1, 4) == 1800);
+  CHECK(sent({.zero = 3, .sharded = {.shard_group = 2}}, 1, 4) == 2400);
   for (const auto* hook : {"fp16", "bf16", "fp16+allreduce", "fp16+bf16"}) CHECK(sent({.hook = hook}, 1, 2) == 600);
   CHECK(sent({.hook = "int8"}, 1, 2) == 300);
-  CHECK(sent({.hook = "fp16", .zero = 1}, 1, 2) == 900);             // a reduce-scatter of 300 and a gather of 600
-  CHECK(sent({.hook = "int8", .zero = 1}, 1, 2) == 900);             // an average of 300 and the gather
-  CHECK(sent({.hook = "int4"}, 1, 2) == 159);                        // 300 numbers of 4.25 bits
-  CHECK(sent({.hook = "topk", .topk_fraction = 0.1}, 1, 2) == 240);  // 30 of them with their places,
-  CHECK(sent({.hook = "topk", .topk_fraction = 0.1}, 1, 4) == 720);  // to each other rank
+  CHECK(sent({.hook = "fp16", .zero = 1}, 1, 2) == 900);  // a reduce-scatter of 300 and a gather of 600
+  CHECK(sent({.hook = "int8", .zero = 1}, 1, 2) == 900);  // an average of 300 and the gather
+  CHECK(sent({.hook = "int4"}, 1, 2) == 159);             // 300 numbers of 4.25 bits
+  CHECK(sent({.hook = "topk", .hook_options = {.topk_fraction = 0.1}}, 1, 2) == 240);  // 30 of them with their places,
+  CHECK(sent({.hook = "topk", .hook_options = {.topk_fraction = 0.1}}, 1, 4) == 720);  // to each other rank
   for (const auto* hook : {"int8_channel", "powersgd", "powersgd+fp16", "fp16+batched_powersgd"})
     CHECK_FALSE(trainer::bytes_sent_in_step({.hook = hook}, {.parameters = 1200}, 1, 2));
   const auto with_buffers = [](const trainer::TrainConfig::Parallel& config) {
@@ -209,7 +209,7 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(with_buffers({}) == 50);
   CHECK(with_buffers({.zero = 2}) == 150);
   CHECK(with_buffers({.zero = 2, .micro_batches = 3}) == 50);
-  CHECK(with_buffers({.broadcast_buffers = false}) == 0);
+  CHECK(with_buffers({.ddp = {.broadcast_buffers = false}}) == 0);
 }
 
 TEST_CASE("a plan's table has a line for each figure, and says where it comes from") {

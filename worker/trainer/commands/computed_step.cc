@@ -17,7 +17,7 @@ namespace {
 // Returns the number of blocks of a transformer; 0 for another model.
 std::int64_t blocks_of(const TrainConfig::Model& m, const plugin::Registry& registry) {
   const bool repeats = (m.name == "gpt" || m.name == "transformer") && !registry.models.contains(m.name);
-  return repeats ? nn::with_preset({.preset = m.preset, .layers = m.layers}).layers : 0;
+  return repeats ? nn::with_preset({.preset = m.gpt.preset, .layers = m.gpt.layers}).layers : 0;
 }
 
 void check(const TrainConfig& config, std::int64_t blocks, int ranks) {

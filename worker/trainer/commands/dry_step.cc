@@ -53,7 +53,7 @@ struct DryJob {
 DryJob dry_job(const TrainConfig& given, int ranks) {
   DryJob job{.config = given};
   TrainConfig& c = job.config;
-  c.data.workers = 0;  // samples are read by this thread
+  c.data.loader.workers = 0;  // samples are read by this thread
   c.train.epochs = 1;
   c.train.max_steps = 0;
   c.train.check_replicas = 0;

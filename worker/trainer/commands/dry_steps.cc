@@ -5,8 +5,9 @@ namespace ddprun::trainer {
 DrySteps::Key DrySteps::key_of(const TrainConfig& config, int ranks, int rank) {
   const auto& p = config.parallel;
   const auto& t = config.train;
-  return {.numbers = {ranks, rank, p.tensor, p.pipeline, p.context, p.expert, p.zero, p.shard_group, p.micro_batches,
-                      p.sequence, config.model.layers, t.batch_size, t.global_batch_size, t.accumulate},
+  return {.numbers = {ranks, rank, p.tensor, p.pipeline, p.context, p.expert, p.zero, p.sharded.shard_group,
+                      p.micro_batches, p.sequence, config.model.gpt.layers, t.batch_size, t.global_batch_size,
+                      t.accumulate},
           .split = p.split};
 }
 

@@ -20,7 +20,7 @@ Evaluation evaluate_on_test_set(const CommandContext& command, const StartedRank
   const ComputeScope scope(config.train);
   return evaluate(
       *model, *task, samples, *rank.context.group,
-      {.batch_size = config.eval.batch_size, .workers = config.data.workers, .device = rank.context.device});
+      {.batch_size = config.eval.batch_size, .workers = config.data.loader.workers, .device = rank.context.device});
 }
 
 int evaluate_model(const CommandContext& context) {

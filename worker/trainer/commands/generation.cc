@@ -124,7 +124,7 @@ std::string text_of(std::int64_t token, const std::optional<tokenizer::BytePairs
 
 // A mixture of experts drops tokens by their number in a call; a plugin's model may look at other positions.
 bool decodes_incrementally(const TrainConfig::Model& model, const plugin::Registry& registry) {
-  return model.name == "gpt" && model.experts == 0 && !registry.models.contains(model.name);
+  return model.name == "gpt" && model.experts.experts == 0 && !registry.models.contains(model.name);
 }
 
 // Extends generate.prompt with the trained model, and writes the text to standard output as it is made.

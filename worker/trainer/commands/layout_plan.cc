@@ -37,7 +37,7 @@ Settings settings_of(TrainConfig& config, const Settings& given, const plugin::R
 std::string key_of(const SmallJob& job) {
   const auto& p = job.config.parallel;
   return fmt::format("{} ranks: {} {} {} {} {} {} {} {}, {} x {} {}", job.ranks, p.tensor, p.pipeline, p.context,
-                     p.expert, p.zero, p.shard_group, p.sequence, p.split, job.config.train.batch_size,
+                     p.expert, p.zero, p.sharded.shard_group, p.sequence, p.split, job.config.train.batch_size,
                      job.config.train.accumulate, p.micro_batches);
 }
 
@@ -190,7 +190,7 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   p.context = layout.context;
   p.expert = layout.expert;
   p.zero = layout.zero;
-  if (p.zero < 2) p.shard_group = 0;
+  if (p.zero < 2) p.sharded.shard_group = 0;
   const int ranks = layout.data * layout.tensor * layout.pipeline * layout.context * layout.expert;
   const std::int64_t step = batch_sizes(config.train, ranks).step;
   const int shares = layout.data * layout.expert;
@@ -218,7 +218,7 @@ std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
 
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
-  auto layouts = layouts_of(ranks, config.model.experts > 0);
+  auto layouts = layouts_of(ranks, config.model.experts.experts > 0);
   std::vector<LayoutPlan> plans;
   std::map<std::string, MeasuredStep> measured;
   FittingAxes fitting;

@@ -91,8 +91,8 @@ int predict(const CommandContext& context) {
     else
       file += text;
   };
-  predict_samples(*model, *samples, {.batch_size = config.eval.batch_size, .workers = std::min(config.data.workers, 1)},
-                  write);
+  predict_samples(*model, *samples,
+                  {.batch_size = config.eval.batch_size, .workers = std::min(config.data.loader.workers, 1)}, write);
   if (!config.predict.output.empty()) write_file_atomically(config.predict.output, file);
   return exit_success;
 }

@@ -51,7 +51,7 @@ std::string even_split(int stages, std::int64_t blocks_of_stage) {
 
 // Returns whether what a rank has of the state is in proportion to the inverse of the replicas, or independent of them.
 bool divides_evenly(const TrainConfig& config) {
-  return config.parallel.shard_group == 0 && optim::is_elementwise(config.optim.name);
+  return config.parallel.sharded.shard_group == 0 && optim::is_elementwise(config.optim.name);
 }
 
 // Returns whether what a rank has of the state, or writes of it, depends on the replicas.
@@ -75,7 +75,7 @@ class Scaling {
         ranks_of_replica_(ranks_of_replica(config.parallel)),
         replicas_(ranks / ranks_of_replica_),
         micro_batch_(micro_batch_size(config, ranks / ranks_of_sample(config.parallel))),
-        period_(config.model.experts > 0 ? config.model.expert_every : 1),
+        period_(config.model.experts.experts > 0 ? config.model.experts.every : 1),
         blocks_of_stage_(divide_up<std::int64_t>(blocks, config.parallel.pipeline)) {}
 
   ScaledStages compute() {
@@ -100,7 +100,7 @@ class Scaling {
   TrainConfig resized(const Size& size, std::int64_t blocks_of_stage) const {
     TrainConfig config = config_;
     auto& p = config.parallel;
-    config.model.layers = blocks_of_stage * size.stages;
+    config.model.gpt.layers = blocks_of_stage * size.stages;
     if (p.pipeline == 1) return config;
     p.micro_batches = std::min(p.micro_batches, size.most_micro_batches);
     p.pipeline = size.stages;
@@ -114,7 +114,7 @@ class Scaling {
     const TrainConfig config = resized(size, blocks_of_stage);
     const int ranks_of_stage = size.replicas * ranks_of_replica_ / config_.parallel.pipeline;
     const int ranks = ranks_of_stage * size.stages;
-    largest_ = std::max(largest_, config.model.layers);
+    largest_ = std::max(largest_, config.model.gpt.layers);
     Stages stages{steps_.of(config, ranks, 0)};
     if (size.stages > 1) stages.push_back(steps_.of(config, ranks, ranks - ranks_of_stage));
     return stages;
@@ -148,7 +148,7 @@ class Scaling {
 bool can_scale_stages(const TrainConfig& config, std::int64_t blocks) {
   const auto& p = config.parallel;
   constexpr std::int64_t few = 8;
-  const std::int64_t period = config.model.experts > 0 ? config.model.expert_every : 1;
+  const std::int64_t period = config.model.experts.experts > 0 ? config.model.experts.every : 1;
   if (blocks <= few * period || p.pipeline > blocks) return false;
   return p.pipeline == 1 || (config.model.name == "gpt" && p.virtual_stages == 1 && p.split.empty());
 }

@@ -44,7 +44,8 @@ SmallJob small_job(const TrainConfig& config, int ranks) {
   }
   const int fewest = ranks_of_replica(p);
   job.ranks = std::max(fewest, std::min(ranks, most_ranks) / fewest * fewest);
-  if (p.shard_group > 0 && (job.ranks / ranks_of_model(p)) % p.shard_group != 0) p.shard_group = 0;
+  if (p.sharded.shard_group > 0 && (job.ranks / ranks_of_model(p)) % p.sharded.shard_group != 0)
+    p.sharded.shard_group = 0;
   return job;
 }
 

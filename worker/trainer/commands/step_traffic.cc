@@ -16,8 +16,8 @@ std::optional<double> sent_share(const TrainConfig::Parallel& config, int ranks)
   if (chain.find("powersgd") != std::string_view::npos) return std::nullopt;
   const std::string_view last = chain.substr(chain.rfind('+') + 1);  // the whole chain if there is no +
   if (last == "int8") return 0.25;
-  if (last == "int4") return (0.5 + 4.0 / 128) / 4;         // with a scale for each 128 elements
-  if (last == "topk") return ranks * config.topk_fraction;  // an index and a value, to each other rank
+  if (last == "int4") return (0.5 + 4.0 / 128) / 4;                      // with a scale for each 128 elements
+  if (last == "topk") return ranks * config.hook_options.topk_fraction;  // an index and a value, to each other rank
   if (last == "fp16" || last == "bf16") return 0.5;
   if (last != "allreduce") return std::nullopt;
   return chain == last ? 1 : 0.5;  // only casts come before the last hook
@@ -39,7 +39,7 @@ double sent_for(const TrainConfig::Parallel& config, double parameters, double s
   if (config.zero == 2) return gradients + exchange;
   const double kept =
       config.micro_batches > 0 ? 1 : passes;  // gathers of a parameter that stays after its forward pass
-  return gradients + (config.reshard_after_forward ? 2 * passes : kept) * exchange;
+  return gradients + (config.sharded.reshard_after_forward ? 2 * passes : kept) * exchange;
 }
 
 }  // namespace
@@ -54,12 +54,12 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
   const auto share = sent_share(config, ranks);
   if (!share) return std::nullopt;
   const auto passes = static_cast<double>(micro_batches);
-  const int shards = config.shard_group > 0 ? config.shard_group : ranks;
+  const int shards = config.sharded.shard_group > 0 ? config.sharded.shard_group : ranks;
   double sent = sent_for(config, static_cast<double>(bytes.parameters), *share, passes, ranks, shards);
   if (config.expert > 1)
     sent += sent_for(config, static_cast<double>(bytes.experts), *share, passes, ranks / config.expert,
                      shards / config.expert);
-  if (config.broadcast_buffers)
+  if (config.ddp.broadcast_buffers)
     sent += (config.zero < 2 || config.micro_batches > 0 ? 1 : passes) * rest_of(ranks) *
             static_cast<double>(bytes.buffers);
   return static_cast<std::size_t>(sent);

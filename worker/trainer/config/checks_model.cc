@@ -68,7 +68,7 @@ void check_generated(const TrainConfig& c, const Settings& settings, const char*
 
 // Checks the layers of mlp between the sample and the outputs.
 void check_hidden(const TrainConfig& c, const Settings& settings) {
-  auto widths = parse_extents(c.model.hidden);
+  auto widths = parse_extents(c.model.hidden_sizes);
   if (c.data.name == "random") widths.insert(widths.begin(), product(parse_extents(c.data.shape)));
   for (std::size_t i = 1; i < widths.size(); ++i)
     check_size(settings, "model.hidden", "a layer", {widths[i - 1], widths[i]}, max_tensor_elements);
@@ -85,16 +85,16 @@ void check_image(const Settings& settings, std::string_view key, const std::stri
 
 void check_transformer(const TrainConfig& c, const Settings& settings) {
   const TrainConfig::Model& m = c.model;
-  const nn::GptOptions sizes = nn::with_preset({.preset = m.preset,
-                                                .layers = m.layers,
-                                                .heads = m.heads,
-                                                .width = m.width,
-                                                .context = m.context,
-                                                .vocabulary = m.vocabulary});
+  const nn::GptOptions sizes = nn::with_preset({.preset = m.gpt.preset,
+                                                .layers = m.gpt.layers,
+                                                .heads = m.gpt.heads,
+                                                .width = m.gpt.width,
+                                                .context = m.gpt.context,
+                                                .vocabulary = m.gpt.vocabulary});
   if (sizes.width % sizes.heads != 0)
     reject(settings, "model.heads", fmt::format("{} features do not divide by {} heads", sizes.width, sizes.heads));
   check_size(settings, "model.width", "a layer", {4, sizes.width, sizes.width}, max_tensor_elements);
-  check_size(settings, "model.feedforward", "a layer", {m.feedforward, sizes.width}, max_tensor_elements);
+  check_size(settings, "model.feedforward", "a layer", {m.encoder.feedforward, sizes.width}, max_tensor_elements);
   if (m.name != "gpt") return;
   if (c.data.context > sizes.context)
     reject(settings, "data.context",
@@ -105,13 +105,13 @@ void check_transformer(const TrainConfig& c, const Settings& settings) {
 
 void check_experts(const TrainConfig& c, const Settings& settings) {
   const TrainConfig::Model& m = c.model;
-  if (m.experts == 0 || m.name != "gpt") return;
-  const nn::GptOptions sizes = nn::with_preset({.preset = m.preset, .layers = m.layers, .width = m.width});
-  check_size(settings, "model.experts", "a layer of the experts", {m.experts, 4, sizes.width, sizes.width},
+  if (m.experts.experts == 0 || m.name != "gpt") return;
+  const nn::GptOptions sizes = nn::with_preset({.preset = m.gpt.preset, .layers = m.gpt.layers, .width = m.gpt.width});
+  check_size(settings, "model.experts", "a layer of the experts", {m.experts.experts, 4, sizes.width, sizes.width},
              max_tensor_elements);
-  if (m.experts_per_token > m.experts)
-    reject(settings, "model.experts_per_token", fmt::format("there are {} experts", m.experts));
-  if (m.expert_every > sizes.layers)
+  if (m.experts.per_token > m.experts.experts)
+    reject(settings, "model.experts_per_token", fmt::format("there are {} experts", m.experts.experts));
+  if (m.experts.every > sizes.layers)
     reject(settings, "model.expert_every", fmt::format("the model has {} blocks", sizes.layers));
 }
 
@@ -132,7 +132,7 @@ bool is_built_in(const TrainConfig::Model& model) {
 }
 
 void check_model_and_data(const TrainConfig& c, const Settings& settings) {
-  check_extents(settings, "model.hidden", c.model.hidden, true);
+  check_extents(settings, "model.hidden", c.model.hidden_sizes, true);
   check_extents(settings, "data.shape", c.data.shape, false);
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
     reject(settings, "data.outputs", "labels need at least 2 classes");

@@ -26,12 +26,13 @@ void check_schedule(const TrainConfig::Optim& o, const Settings& settings) {
   const auto milestones = parse_extents(o.milestones);
   if (std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) != milestones.end())
     reject(settings, "optim.milestones", "expected ascending numbers");
-  if (o.schedule == "multistep" && milestones.empty())
+  if (o.lr_schedule.name == "multistep" && milestones.empty())
     reject(settings, "optim.schedule", "multistep needs optim.milestones, the steps at which the learning rate falls");
-  if (o.schedule == "inverse_sqrt" && o.warmup == 0)
+  if (o.lr_schedule.name == "inverse_sqrt" && o.lr_schedule.warmup == 0)
     reject(settings, "optim.schedule", "inverse_sqrt needs an optim.warmup");
-  if (o.schedule == "plateau" && o.min_lr > o.lr) reject(settings, "optim.min_lr", "expected at most optim.lr");
-  if (o.schedule_length > 0 && o.warmup >= o.schedule_length)
+  if (o.lr_schedule.name == "plateau" && o.plateau.min_lr > o.lr)
+    reject(settings, "optim.min_lr", "expected at most optim.lr");
+  if (o.schedule_length > 0 && o.lr_schedule.warmup >= o.schedule_length)
     reject(settings, "optim.warmup", "expected less than optim.schedule_length");
 }
 
@@ -40,7 +41,7 @@ void check_schedule(const TrainConfig::Optim& o, const Settings& settings) {
 void check_optimizer(const TrainConfig& c, const Settings& settings) {
   check_rule(c.optim, settings);
   check_schedule(c.optim, settings);
-  if (c.optim.schedule == "plateau" && c.eval.every_epochs == 0)
+  if (c.optim.lr_schedule.name == "plateau" && c.eval.every_epochs == 0)
     reject(settings, "optim.schedule", "plateau needs evaluations, but eval.every_epochs is 0");
 }
 

@@ -72,12 +72,12 @@ void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
 
 // Refuses fragments for which a period has no steps.
 void check_local_sgd(const TrainConfig::Parallel& p, const Settings& settings) {
-  if (p.fragments > p.local_sgd_period)
+  if (p.local_sgd.fragments > p.local_sgd.period)
     reject(settings, "parallel.fragments",
-           fmt::format("parallel.local_sgd_period = {} has no step for each", p.local_sgd_period));
-  if (p.fragment_sync_delay >= p.local_sgd_period)
+           fmt::format("parallel.local_sgd_period = {} has no step for each", p.local_sgd.period));
+  if (p.local_sgd.fragment_sync_delay >= p.local_sgd.period)
     reject(settings, "parallel.fragment_sync_delay",
-           fmt::format("it has to be less than parallel.local_sgd_period = {}", p.local_sgd_period));
+           fmt::format("it has to be less than parallel.local_sgd_period = {}", p.local_sgd.period));
 }
 
 // Refuses models, tasks and lengths of samples whose positions ranks cannot divide.
@@ -92,7 +92,7 @@ void check_context_parallel(const TrainConfig& c, const Settings& settings) {
 }
 
 void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
-  if (c.model.experts % c.parallel.expert != 0)
+  if (c.model.experts.experts % c.parallel.expert != 0)
     reject(settings, "model.experts",
            fmt::format("it has to be a multiple of parallel.expert = {}", c.parallel.expert));
 }

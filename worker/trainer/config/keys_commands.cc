@@ -7,11 +7,11 @@ void bind_distill(Settings& s, TrainConfig::Distill& d) {
   s.add("distill.weights", d.weights, {.help = "its parameters: a safetensors file, such as a checkpoint's model"});
   s.add("distill.hidden", d.hidden, {.help = "sizes of its hidden layers, as model.hidden"});
   s.add("distill.channels", d.channels, {.help = "its channels, as model.channels", .min = 1, .max = 1024});
-  s.add("distill.temperature", d.temperature,
+  s.add("distill.temperature", d.options.temperature,
         {.help = "divides the scores of both networks before they are compared: above 1 unlikely classes count more",
          .min = 0.01,
          .max = 1000});
-  s.add("distill.weight", d.weight,
+  s.add("distill.weight", d.options.weight,
         {.help = "share of the loss that compares the networks; the rest is the labels' cross-entropy",
          .min = 0,
          .max = 1});

@@ -30,12 +30,12 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
         {.help = "JSON lines file, on each host, with the samples of each step, from which ddprun-worker ledger verify "
                  "proves that each sample of each epoch was trained once. Empty: none",
          .scope = Scope::group});
-  s.add("data.workers", d.workers,
+  s.add("data.workers", d.loader.workers,
         {.help = "threads per rank that prepare batches; 0: batches are prepared between steps",
          .min = 0,
          .max = 64,
          .scope = Scope::process});
-  s.add("data.prefetch", d.prefetch,
+  s.add("data.prefetch", d.loader.prefetch,
         {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024, .scope = Scope::process});
   s.add("data.normalize", d.normalize,
         {.help = "normalize levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
@@ -46,14 +46,15 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
          .unit = "pixels",
          .min = 1,
          .max = 4096});
-  s.add("data.crop_padding", d.crop_padding,
+  s.add("data.crop_padding", d.augmentation.crop_padding,
         {.help = "black pixels added at each side of a training image, of which then a random part of the old size is "
                  "taken; 0: none",
          .unit = "pixels",
          .min = 0,
          .max = 1024});
-  s.add("data.flip", d.flip, {.help = "mirror every other training image, chosen at random, left to right"});
-  s.add("data.cutout", d.cutout,
+  s.add("data.flip", d.augmentation.flip,
+        {.help = "mirror every other training image, chosen at random, left to right"});
+  s.add("data.cutout", d.augmentation.cutout,
         {.help = "height and width of a square around a random pixel of a training image that is set to 0; 0: none",
          .unit = "pixels",
          .min = 0,

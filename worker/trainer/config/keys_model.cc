@@ -10,7 +10,7 @@ void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& regi
         {.help = "shared library with models, data sets and tasks, whose names model.name, data.name and train.task "
                  "then accept; its code is executed",
          .scope = Scope::process});
-  s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
+  s.add("model.hidden", m.hidden_sizes, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
         {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt and transformer of the "
                  "embeddings, the attention weights and the results of attention and MLP",
@@ -42,48 +42,49 @@ void bind_fine_tuning(Settings& s, TrainConfig::Model& m) {
 }
 
 void bind_transformers(Settings& s, TrainConfig::Model& m) {
-  s.add("model.preset", m.preset,
+  s.add("model.preset", m.gpt.preset,
         {.help = "sizes of gpt and transformer where none are given", .choices = texts(nn::gpt_presets())});
-  s.add("model.layers", m.layers, {.help = "blocks of gpt and transformer; 0: the preset's", .min = 0, .max = 1000});
-  s.add("model.heads", m.heads,
+  s.add("model.layers", m.gpt.layers,
+        {.help = "blocks of gpt and transformer; 0: the preset's", .min = 0, .max = 1000});
+  s.add("model.heads", m.gpt.heads,
         {.help = "attention heads of a block of gpt and transformer; 0: the preset's", .min = 0, .max = 1000});
-  s.add("model.width", m.width,
+  s.add("model.width", m.gpt.width,
         {.help = "features of a token in gpt, of a position in transformer, a multiple of the heads; 0: the preset's",
          .min = 0,
          .max = 65536});
-  s.add("model.context", m.context,
+  s.add("model.context", m.gpt.context,
         {.help = "number of tokens that gpt sees at most; 0: the preset's", .min = 0, .max = 1'000'000});
-  s.add("model.vocabulary", m.vocabulary,
+  s.add("model.vocabulary", m.gpt.vocabulary,
         {.help = "number of tokens that gpt knows; 0: the preset's, or where it has none the data set's",
          .min = 0,
          .max = 1'000'000});
-  s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalizations of gpt"});
-  s.add("model.feedforward", m.feedforward,
+  s.add("model.bias", m.gpt.bias, {.help = "biases in the linear layers and normalizations of gpt"});
+  s.add("model.feedforward", m.encoder.feedforward,
         {.help = "features between the two linear layers of a block of transformer; 0: 4 x model.width",
          .min = 0,
          .max = 1'000'000});
-  s.add("model.activation", m.activation,
+  s.add("model.activation", m.encoder.activation,
         {.help = "function between those two layers", .choices = texts(nn::transformer_activations())});
-  s.add("model.norm_first", m.norm_first,
+  s.add("model.norm_first", m.encoder.norm_first,
         {.help = "transformer normalizes what attention and linear layers take; otherwise what comes out, as PyTorch "
                  "by default"});
 }
 
 void bind_experts(Settings& s, TrainConfig::Model& m) {
-  s.add("model.experts", m.experts,
+  s.add("model.experts", m.experts.experts,
         {.help = "experts of a mixture in place of the MLP in blocks of gpt; 0: one MLP", .min = 0, .max = 4096});
-  s.add("model.experts_per_token", m.experts_per_token,
+  s.add("model.experts_per_token", m.experts.per_token,
         {.help = "experts that compute a token, the most probable ones", .min = 1, .max = 4096});
-  s.add("model.expert_every", m.expert_every,
+  s.add("model.expert_every", m.experts.every,
         {.help = "of so many blocks the last one has experts", .min = 1, .max = 1000});
-  s.add("model.capacity_factor", m.capacity_factor,
+  s.add("model.capacity_factor", m.experts.capacity_factor,
         {.help = "an expert computes so many times its equal share of a batch's tokens, and what it is chosen for "
                  "beyond that is dropped; 0: nothing is dropped",
          .min = 0,
          .max = 4096});
-  s.add("model.load_balancing_loss", m.load_balancing_loss,
+  s.add("model.load_balancing_loss", m.experts.load_balancing_loss,
         {.help = "weight of the loss that keeps experts equally busy", .min = 0, .max = 1000});
-  s.add("model.router_z_loss", m.router_z_loss,
+  s.add("model.router_z_loss", m.experts.router_z_loss,
         {.help = "weight of the loss that keeps the logits of routers small", .min = 0, .max = 1000});
 }
 

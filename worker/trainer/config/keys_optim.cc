@@ -62,7 +62,7 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
 
 // Names are PyTorch's where it has the same.
 void bind_schedule(Settings& s, TrainConfig::Optim& o) {
-  s.add("optim.schedule", o.schedule,
+  s.add("optim.schedule", o.lr_schedule.name,
         {.help = "learning rate over the time, as torch.optim.lr_scheduler has it: StepLR, MultiStepLR, "
                  "CosineAnnealingLR, LinearLR, OneCycleLR; plateau: ReduceLROnPlateau of the loss of evaluations; "
                  "inverse_sqrt: optim.lr x sqrt(warmup / time)",
@@ -75,32 +75,33 @@ void bind_schedule(Settings& s, TrainConfig::Optim& o) {
                  "train.epochs or train.max_steps is another curve",
          .unit = "steps or epochs",
          .min = 0});
-  s.add("optim.warmup", o.warmup,
+  s.add("optim.warmup", o.lr_schedule.warmup,
         {.help = "time in which the learning rate rises linearly to that with which the schedule begins; 0: none",
          .unit = "steps or epochs",
          .min = 0});
-  s.add("optim.warmup_start", o.warmup_start,
+  s.add("optim.warmup_start", o.lr_schedule.warmup_start,
         {.help = "the warm-up begins with this factor of the rate with which it ends", .min = 0, .max = 1});
-  s.add("optim.end_factor", o.end_factor,
+  s.add("optim.end_factor", o.lr_schedule.end_factor,
         {.help = "factor of optim.lr with which cosine and linear end", .min = 0, .max = 1});
-  s.add("optim.gamma", o.gamma, {.help = "factor of each decay of step and multistep", .min = 0, .max = 1});
-  s.add("optim.step_size", o.step_size,
+  s.add("optim.gamma", o.lr_schedule.gamma, {.help = "factor of each decay of step and multistep", .min = 0, .max = 1});
+  s.add("optim.step_size", o.lr_schedule.step_size,
         {.help = "time between two decays of step", .unit = "steps or epochs", .min = 1});
   s.add("optim.milestones", o.milestones,
         {.help = "when multistep decays, such as 30 60 80, ascending, counted from the end of the warm-up"});
-  s.add("optim.pct_start", o.pct_start,
+  s.add("optim.pct_start", o.lr_schedule.pct_start,
         {.help = "share of onecycle in which the learning rate rises to optim.lr", .min = 0, .max = 1});
-  s.add("optim.div_factor", o.div_factor, {.help = "onecycle begins with optim.lr divided by this", .min = 1});
-  s.add("optim.final_div_factor", o.final_div_factor,
+  s.add("optim.div_factor", o.lr_schedule.div_factor,
+        {.help = "onecycle begins with optim.lr divided by this", .min = 1});
+  s.add("optim.final_div_factor", o.lr_schedule.final_div_factor,
         {.help = "onecycle ends with its beginning divided by this", .min = 1});
-  s.add("optim.factor", o.factor, {.help = "factor of each reduction of plateau", .min = 0, .max = 0.999});
-  s.add("optim.patience", o.patience,
+  s.add("optim.factor", o.plateau.factor, {.help = "factor of each reduction of plateau", .min = 0, .max = 0.999});
+  s.add("optim.patience", o.plateau.patience,
         {.help = "evaluations without an improvement that plateau tolerates", .unit = "evaluations", .min = 0});
-  s.add("optim.threshold", o.threshold,
+  s.add("optim.threshold", o.plateau.threshold,
         {.help = "plateau counts a loss below the best x (1 - this) as an improvement", .min = 0, .max = 1});
-  s.add("optim.cooldown", o.cooldown,
+  s.add("optim.cooldown", o.plateau.cooldown,
         {.help = "evaluations after a reduction that plateau does not count", .unit = "evaluations", .min = 0});
-  s.add("optim.min_lr", o.min_lr, {.help = "plateau reduces the learning rate to no less than this", .min = 0});
+  s.add("optim.min_lr", o.plateau.min_lr, {.help = "plateau reduces the learning rate to no less than this", .min = 0});
 }
 
 }  // namespace ddprun::trainer

@@ -38,29 +38,29 @@ void bind_dist(Settings& s, TrainConfig::Dist& d) {
 
 // DiLoCo and its streaming form, with torchft's names.
 void bind_outer_optimizer(Settings& s, TrainConfig::Parallel& p) {
-  s.add("parallel.outer_lr", p.outer_lr,
+  s.add("parallel.outer_lr", p.local_sgd.outer.lr,
         {.help = "with parallel.strategy = local_sgd: learning rate of the outer optimizer (DiLoCo), SGD with Nesterov "
                  "momentum, whose gradient is what the ranks have learnt between two averages; 1 without momentum: "
                  "the average itself",
          .min = 0,
          .max = 1000});
-  s.add("parallel.outer_momentum", p.outer_momentum,
+  s.add("parallel.outer_momentum", p.local_sgd.outer.momentum,
         {.help = "with parallel.strategy = local_sgd: momentum of the outer optimizer", .min = 0, .max = 1});
   s.add(
-      "parallel.fragments", p.fragments,
+      "parallel.fragments", p.local_sgd.fragments,
       {.help = "with parallel.strategy = local_sgd: parts of the model, which are averaged one after the other within "
                "a period (streaming DiLoCo)",
        .min = 1,
        .max = 1'000'000});
   s.add(
-      "parallel.fragment_sync_delay", p.fragment_sync_delay,
+      "parallel.fragment_sync_delay", p.local_sgd.fragment_sync_delay,
       {.help = "with parallel.strategy = local_sgd: steps from the beginning of an average to its use; it is computed "
                "beside them",
        .unit = "steps",
        .min = 0,
        .max = 1'000'000'000});
   s.add(
-      "parallel.fragment_update_alpha", p.fragment_update_alpha,
+      "parallel.fragment_update_alpha", p.local_sgd.outer.fragment_update_alpha,
       {.help = "with parallel.fragment_sync_delay: share of a rank's own parameters that stays when a delayed average "
                "comes",
        .min = 0,
@@ -75,25 +75,25 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
                  "their parameters now and then; parameter_server: each worker's gradient updates the parameters that "
                  "servers have, without waiting for other workers",
          .choices = {"ddp", "data_parallel", "local_sgd", "parameter_server"}});
-  s.add("parallel.local_sgd_period", p.local_sgd_period,
+  s.add("parallel.local_sgd_period", p.local_sgd.period,
         {.help = "with parallel.strategy = local_sgd: steps from one average of the parameters to the next",
          .unit = "steps",
          .min = 1,
          .max = 1'000'000'000});
-  s.add("parallel.start_localSGD_iter", p.start_localSGD_iter,
+  s.add("parallel.start_localSGD_iter", p.local_sgd.start_localSGD_iter,
         {.help = "with parallel.strategy = local_sgd: steps at first whose gradients are averaged as with ddp",
          .unit = "steps",
          .min = 0,
          .max = 1'000'000'000});
   bind_outer_optimizer(s, p);
-  s.add("parallel.servers", p.servers,
+  s.add("parallel.servers", p.server.servers,
         {.help = "with parallel.strategy = parameter_server: ranks, the first ones, that each have a range of the "
                  "parameters and of the optimizer's state; the others are workers",
          .unit = "ranks",
          .min = 1,
          .max = 1024,
          .scope = Scope::group});
-  s.add("parallel.staleness", p.staleness,
+  s.add("parallel.staleness", p.server.staleness,
         {.help = "with parallel.strategy = parameter_server: updates that may come between a worker's reading of the "
                  "parameters and the update by its gradient. 0: workers compute one after the other",
          .unit = "steps",
@@ -123,11 +123,11 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .min = 0,
          .max = 3,
          .scope = Scope::group});
-  s.add("parallel.reshard_after_forward", p.reshard_after_forward,
+  s.add("parallel.reshard_after_forward", p.sharded.reshard_after_forward,
         {.help = "with parallel.zero = 3: free parameters after their forward pass and gather them again for their "
                  "backward pass",
          .scope = Scope::group});
-  s.add("parallel.shard_group", p.shard_group,
+  s.add("parallel.shard_group", p.sharded.shard_group,
         {.help = "with parallel.zero = 2 or 3: divide among so many neighbouring ranks, and average over such groups; "
                  "0: among all ranks",
          .unit = "ranks",
@@ -184,12 +184,12 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
        .min = 1,
        .max = 1024,
        .scope = Scope::group});
-  s.add("parallel.find_unused_parameters", p.find_unused_parameters,
+  s.add("parallel.find_unused_parameters", p.ddp.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(
-      "parallel.static_graph", p.static_graph,
+      "parallel.static_graph", p.ddp.static_graph,
       {.help = "every backward pass reaches the parameters that the first one reached: which ones is exchanged once"});
-  s.add("parallel.broadcast_buffers", p.broadcast_buffers,
+  s.add("parallel.broadcast_buffers", p.ddp.broadcast_buffers,
         {.help = "copy rank 0's buffers, such as running statistics, to all ranks at the beginning of each step"});
   s.add("parallel.ignored_parameters", p.ignored_parameters,
         {.help = "parameters and buffers, such as fc.weight fc.bias, that stay each rank's own"});
@@ -203,21 +203,22 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
         {.help =
              "how gradients are averaged; one of `allreduce`, `fp16`, `bf16`, `int8`, `int8_channel`, `int4`, `topk`, "
              "`onebit`, `powersgd`, `batched_powersgd`, or a+b: a compresses, b averages what a sends"});
-  s.add("parallel.topk_fraction", p.topk_fraction,
+  s.add("parallel.topk_fraction", p.hook_options.topk_fraction,
         {.help = "share of a bucket's elements that topk sends, at least one", .min = 1e-6, .max = 1});
-  s.add("parallel.freeze_step", p.freeze_step,
+  s.add("parallel.freeze_step", p.hook_options.one_bit.freeze_step,
         {.help = "steps before onebit compresses, after which Adam's second average stays",
          .unit = "steps",
          .min = 1,
          .max = max_count});
-  s.add("parallel.matrix_approximation_rank", p.matrix_approximation_rank,
+  s.add("parallel.matrix_approximation_rank", p.hook_options.power_sgd.matrix_approximation_rank,
         {.help = "rank of the matrices that powersgd sends", .min = 1, .max = 1024});
-  s.add("parallel.start_powerSGD_iter", p.start_powerSGD_iter,
+  s.add("parallel.start_powerSGD_iter", p.hook_options.power_sgd.start_powerSGD_iter,
         {.help = "steps before powersgd compresses", .unit = "steps", .min = 0, .max = max_count});
-  s.add("parallel.use_error_feedback", p.use_error_feedback,
+  s.add("parallel.use_error_feedback", p.hook_options.power_sgd.use_error_feedback,
         {.help = "powersgd adds what it left out of a gradient to the next one"});
-  s.add("parallel.warm_start", p.warm_start, {.help = "powersgd begins with the factors of the step before"});
-  s.add("parallel.min_compression_rate", p.min_compression_rate,
+  s.add("parallel.warm_start", p.hook_options.power_sgd.warm_start,
+        {.help = "powersgd begins with the factors of the step before"});
+  s.add("parallel.min_compression_rate", p.hook_options.power_sgd.min_compression_rate,
         {.help = "powersgd sends a matrix as it is unless its factors are more than so many times smaller",
          .min = 0,
          .max = max_count});

@@ -71,18 +71,18 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
         {.help = "at the end, print a table of rank 0's memory by part of the model: parameters, gradients, optimizer, "
                  "and what operations keep for the backward pass",
          .scope = Scope::process});
-  s.add("train.loss_scale", t.loss_scale,
+  s.add("train.loss_scale", t.scaler.scale,
         {.help = "factor of the loss at first, with train.precision = fp16, as torch.amp.GradScaler; a step whose "
                  "gradients are not finite is skipped",
          .min = 1e-6,
          .max = 1e30});
-  s.add("train.loss_scale_growth", t.loss_scale_growth,
+  s.add("train.loss_scale_growth", t.scaler.growth,
         {.help = "factor of the loss scale after train.loss_scale_growth_interval steps in a row with finite gradients",
          .min = 1,
          .max = 1024});
-  s.add("train.loss_scale_backoff", t.loss_scale_backoff,
+  s.add("train.loss_scale_backoff", t.scaler.backoff,
         {.help = "factor of the loss scale after a step that is skipped", .min = 0.001, .max = 0.999});
-  s.add("train.loss_scale_growth_interval", t.loss_scale_growth_interval,
+  s.add("train.loss_scale_growth_interval", t.scaler.growth_interval,
         {.help = "steps after which the loss scale grows", .unit = "steps", .min = 1});
   s.add(
       "train.log_every", t.log_every,

@@ -86,7 +86,7 @@ std::vector<Need> model_needs() {
       where(
           {"model.experts_per_token", "model.expert_every", "model.capacity_factor", "model.load_balancing_loss",
            "model.router_z_loss"},
-          {"model.experts"}, [](const TrainConfig& c) { return c.model.experts > 0; }, "model.experts"),
+          {"model.experts"}, [](const TrainConfig& c) { return c.model.experts.experts > 0; }, "model.experts"),
       where(
           {"model.weights_prefix", "model.weights_except"}, {"model.weights"},
           [](const TrainConfig& c) { return !c.model.weights.empty(); }, "model.weights"),
@@ -124,7 +124,8 @@ std::vector<Need> data_needs() {
           },
           "data.name = text or tokens"),
       where(
-          {"data.prefetch"}, {"data.workers"}, [](const TrainConfig& c) { return c.data.workers > 0; }, "data.workers"),
+          {"data.prefetch"}, {"data.workers"}, [](const TrainConfig& c) { return c.data.loader.workers > 0; },
+          "data.workers"),
       // The workers of a server take their samples one update after the other.
       where(
           {"data.prefetch"}, {"parallel.strategy"},
@@ -202,15 +203,15 @@ std::vector<Need> schedule_needs() {
       where(
           {"optim.schedule_unit"}, {"optim.schedule", "optim.warmup"},
           [](const TrainConfig& c) {
-            return c.optim.warmup > 0 || !is_among(c.optim.schedule, {"constant", "plateau"});
+            return c.optim.lr_schedule.warmup > 0 || !is_among(c.optim.lr_schedule.name, {"constant", "plateau"});
           },
           "a schedule that counts steps or epochs, or optim.warmup"),
       where(
-          {"optim.warmup_start"}, {"optim.warmup"}, [](const TrainConfig& c) { return c.optim.warmup > 0; },
+          {"optim.warmup_start"}, {"optim.warmup"}, [](const TrainConfig& c) { return c.optim.lr_schedule.warmup > 0; },
           "optim.warmup"),
       where(
           {"optim.schedule_length"}, {"optim.schedule"},
-          [](const TrainConfig& c) { return optim::LrSchedule::has_length(c.optim.schedule); },
+          [](const TrainConfig& c) { return optim::LrSchedule::has_length(c.optim.lr_schedule.name); },
           "one that has an end: cosine, linear or onecycle"),
       one_of({"optim.end_factor"}, "optim.schedule", {"cosine", "linear"}),
       one_of({"optim.gamma"}, "optim.schedule", {"step", "multistep"}),
@@ -245,7 +246,8 @@ std::vector<Need> gradient_needs() {
           {"parallel.strategy", "parallel.start_localSGD_iter"},
           [](const TrainConfig& c) {
             const auto& p = c.parallel;
-            return p.strategy != "parameter_server" && (p.strategy != "local_sgd" || p.start_localSGD_iter > 0);
+            return p.strategy != "parameter_server" &&
+                   (p.strategy != "local_sgd" || p.local_sgd.start_localSGD_iter > 0);
           },
           "gradients that are averaged: another strategy, or with local_sgd parallel.start_localSGD_iter"),
       where(
@@ -295,7 +297,8 @@ std::vector<Need> layout_needs() {
           "parallel.strategy", {"local_sgd"}),
       where(
           {"parallel.fragment_update_alpha"}, {"parallel.fragment_sync_delay"},
-          [](const TrainConfig& c) { return c.parallel.fragment_sync_delay > 0; }, "parallel.fragment_sync_delay"),
+          [](const TrainConfig& c) { return c.parallel.local_sgd.fragment_sync_delay > 0; },
+          "parallel.fragment_sync_delay"),
       one_of({"parallel.servers", "parallel.staleness", "parallel.round"}, "parallel.strategy", {"parameter_server"}),
       one_of({"parallel.devices"}, "parallel.strategy", {"ddp", "data_parallel"}),
       where({"parallel.split", "parallel.micro_batches"}, {"parallel.devices", "parallel.pipeline"}, has_several_places,
@@ -313,7 +316,7 @@ std::vector<Need> layout_needs() {
       one_of({"parallel.sequence"}, "model.name", {"gpt"}),
       where(
           {"parallel.expert"}, {"model.experts"},
-          [](const TrainConfig& c) { return c.model.experts > 0 || c.parallel.expert == 1; }, "model.experts"),
+          [](const TrainConfig& c) { return c.model.experts.experts > 0 || c.parallel.expert == 1; }, "model.experts"),
       where(
           {"checkpoint.peers"},
           {"recovery.mode", "parallel.zero", "parallel.tensor", "parallel.context", "parallel.expert",

@@ -42,7 +42,8 @@ bool fits_mesh(const TrainConfig& config, int ranks) {
     const auto& p = config.parallel;
     mesh_sizes(mesh_axes(p), ranks);
     const int ranks_of_gradients = ranks / (p.tensor * p.pipeline);
-    if (p.shard_group > 0) mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, ranks_of_gradients);
+    if (p.sharded.shard_group > 0)
+      mesh_sizes({{"replicate", mesh_rest}, {"shard", p.sharded.shard_group}}, ranks_of_gradients);
     return true;
   } catch (const Error& error) {
     if (error.code() != Errc::usage) throw;
@@ -56,7 +57,7 @@ std::string why_not_in_process(const TrainConfig& config) {
   if (asks_for_cuda(config) || !p.devices.empty()) return "the model is on a device other than the CPU";
   if (config.dist.backend == "mpi" || config.dist.backend == "nccl")
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);
-  if (!p.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
+  if (!p.ddp.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
   if (!p.ignored_parameters.empty()) return "with parallel.ignored_parameters ranks have parameters of their own";
   if (p.balance && p.pipeline > 1 && !hook_with_state(config).empty())
     return fmt::format("with parallel.balance layers of a pipeline move, but not what parallel.hook = {} keeps of them",

@@ -43,13 +43,14 @@ const SettingValues server{"parallel.strategy", "= parameter_server",
                            [](const Config& c) { return c.parallel.strategy == "parameter_server"; }};
 const SettingValues data_parallel{"parallel.strategy", "= data_parallel",
                                   [](const Config& c) { return c.parallel.strategy == "data_parallel"; }};
-const SettingValues experts{"model.experts", "", [](const Config& c) { return c.model.experts > 0; }};
+const SettingValues experts{"model.experts", "", [](const Config& c) { return c.model.experts.experts > 0; }};
 const SettingValues balance{"parallel.balance", "", [](const Config& c) { return c.parallel.balance; }};
 const SettingValues sync_batch_norm{"parallel.sync_batch_norm", "",
                                     [](const Config& c) { return c.parallel.sync_batch_norm; }};
 const SettingValues find_unused{"parallel.find_unused_parameters", "",
-                                [](const Config& c) { return c.parallel.find_unused_parameters; }};
-const SettingValues static_graph{"parallel.static_graph", "", [](const Config& c) { return c.parallel.static_graph; }};
+                                [](const Config& c) { return c.parallel.ddp.find_unused_parameters; }};
+const SettingValues static_graph{"parallel.static_graph", "",
+                                 [](const Config& c) { return c.parallel.ddp.static_graph; }};
 const SettingValues ignored{"parallel.ignored_parameters", "",
                             [](const Config& c) { return !c.parallel.ignored_parameters.empty(); }};
 const SettingValues shards{"train.shards", "", [](const Config& c) { return c.train.shards > 0; }};
@@ -132,7 +133,7 @@ std::vector<Refusal> layout_rows() {
         [](const Config& c) { return asks_for_cuda(c) && is_divided_among_cuda_devices(c.parallel); }},
        {hook,
         ignored,
-        {"parallel.broadcast_buffers", "= false", [](const Config& c) { return !c.parallel.broadcast_buffers; }}},
+        {"parallel.broadcast_buffers", "= false", [](const Config& c) { return !c.parallel.ddp.broadcast_buffers; }}},
        "a model that is divided among CUDA devices has one rank"},
   };
 }

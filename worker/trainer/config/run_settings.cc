@@ -37,18 +37,10 @@ std::chrono::milliseconds disk_timeout(const TrainConfig::Checkpoint& config) {
 }
 
 optim::LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
-  optim::LrScheduleOptions options{.name = o.schedule,
-                                   .lr = o.lr,
-                                   .warmup = o.warmup,
-                                   .warmup_start = o.warmup_start,
-                                   .length = o.schedule_length > 0 ? o.schedule_length : run_length,
-                                   .end_factor = o.end_factor,
-                                   .gamma = o.gamma,
-                                   .step_size = o.step_size,
-                                   .milestones = parse_extents(o.milestones),
-                                   .pct_start = o.pct_start,
-                                   .div_factor = o.div_factor,
-                                   .final_div_factor = o.final_div_factor};
+  optim::LrScheduleOptions options = o.lr_schedule;
+  options.lr = o.lr;
+  options.length = o.schedule_length > 0 ? o.schedule_length : run_length;
+  options.milestones = parse_extents(o.milestones);
   // With a warm-up as long as the run, the curve after it has no length, and is not reached.
   options.length = std::max(options.length, options.warmup + 1);
   return options;

@@ -9,54 +9,47 @@
 
 #include "common/config/settings.h"
 #include "common/dtype.h"
+#include "worker/checkpoint/checkpoint_folder.h"
+#include "worker/data/augmentation.h"
+#include "worker/data/loader.h"
+#include "worker/nn/models.h"
+#include "worker/optim/grad_scaler.h"
+#include "worker/optim/lr_schedule.h"
+#include "worker/optim/optimizer.h"
+#include "worker/optim/plateau_options.h"
+#include "worker/parallel/forms/data/distributed_data_parallel.h"
+#include "worker/parallel/forms/data/local_sgd/local_sgd.h"
+#include "worker/parallel/forms/data/zero/sharded_data_parallel.h"
+#include "worker/parallel/forms/parameter_server/parameter_server.h"
 #include "worker/plugin/registry.h"
+#include "worker/reducer/built_in_hooks.h"
+#include "worker/tasks/tasks.h"
 
 namespace ddprun::trainer {
 
-// All settings of a training job, with their defaults. keys_*.cc have the key, unit, bounds and help of each member,
-// from which configs/reference.md is made, checks*.cc the rules of validate(), and needs.cc the members that have an
-// effect only together with others.
+// All settings of a training job, with their defaults; those of a part are its own options. keys_*.cc have the key,
+// unit, bounds and help of each member, from which configs/reference.md is made, checks*.cc the rules of validate(),
+// and needs.cc the members that have an effect only together with others.
 struct TrainConfig {
-  struct Model {
+  // The sizes are those of hidden_sizes; input and outputs follow from the data.
+  struct Model : nn::ModelOptions {
     std::string name = "cnn";
     std::filesystem::path plugin;
     std::filesystem::path weights;
     std::string weights_prefix;
     std::string weights_except;
     std::string freeze;
-    std::string hidden = "128 128";
-    double dropout = 0;
-    std::string stem = "cifar";
-    std::int64_t channels = 64;
-    std::string preset = "nano";
-    std::int64_t layers = 0;
-    std::int64_t heads = 0;
-    std::int64_t width = 0;
-    std::int64_t context = 0;
-    std::int64_t vocabulary = 0;
-    bool bias = true;
-    std::int64_t feedforward = 0;
-    std::string activation = "gelu";
-    bool norm_first = true;
-    std::int64_t experts = 0;
-    std::int64_t experts_per_token = 2;
-    std::int64_t expert_every = 1;
-    double capacity_factor = 0;
-    double load_balancing_loss = 0.01;
-    double router_z_loss = 0;
+    std::string hidden_sizes = "128 128";
   } model;
   struct Data {
     std::string name = "mnist";
     std::filesystem::path dir;
     bool shuffle = true;
     bool drop_last = false;
-    int workers = 1;
-    int prefetch = 4;
+    data::LoaderOptions loader;
     bool normalize = true;
     std::int64_t image_size = 224;
-    std::int64_t crop_padding = 0;
-    bool flip = false;
-    std::int64_t cutout = 0;
+    data::AugmentationOptions augmentation;
     double mixup = 0;
     std::int64_t samples = 10000;
     std::int64_t test_samples = 2000;
@@ -87,10 +80,7 @@ struct TrainConfig {
     bool quantization_aware = false;
     double ema = 0;
     bool memory_report = false;
-    double loss_scale = 65536;
-    double loss_scale_growth = 2;
-    double loss_scale_backoff = 0.5;
-    std::int64_t loss_scale_growth_interval = 2000;
+    optim::GradScalerOptions scaler;
     std::int64_t log_every = 100;
     std::int64_t check_replicas = 200;
     bool stop_on_nonfinite = true;
@@ -101,44 +91,17 @@ struct TrainConfig {
     std::int64_t batch_size = 100;
     std::int64_t every_epochs = 1;
   } eval;
-  struct Optim {
+  struct Optim : optim::OptimOptions {
     std::string name = "adam";
-    double lr = 1e-3;
-    double momentum = 0;
-    double weight_decay = 0;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
-    double dampening = 0;
-    bool nesterov = false;
-    double alpha = 0.99;
-    bool centered = false;
-    double lr_decay = 0;
-    double trust_coefficient = 0.001;
-    std::int64_t ns_steps = 5;
-    std::string adjust_lr_fn = "original";
-    std::filesystem::path offload;
     bool decay_one_dimensional = true;
     double clip_norm = 0;
     double clip_value = 0;
     double skip_outliers = 0;
-    std::string schedule = "constant";
+    optim::LrScheduleOptions lr_schedule;  // without rate, length and milestones
     std::string schedule_unit = "steps";
     std::int64_t schedule_length = 0;
-    std::int64_t warmup = 0;
-    double warmup_start = 0.01;
-    double end_factor = 0;
-    double gamma = 0.1;
-    std::int64_t step_size = 1;
     std::string milestones;
-    double pct_start = 0.3;
-    double div_factor = 25;
-    double final_div_factor = 1e4;
-    double factor = 0.1;
-    std::int64_t patience = 10;
-    double threshold = 1e-4;
-    std::int64_t cooldown = 0;
-    double min_lr = 0;
+    optim::PlateauOptions plateau;
   } optim;
   struct Dist {
     std::string backend = "auto";
@@ -148,38 +111,22 @@ struct TrainConfig {
     double bucket_mb = 25;
   } dist;
   struct Parallel {
-    bool find_unused_parameters = false;
-    bool static_graph = false;
-    bool broadcast_buffers = true;
+    DdpOptions ddp;  // without what names parameters
     std::string ignored_parameters;
     std::string delay_all_reduce_named_params;
     std::string param_to_hook_all_reduce;
     bool sync_batch_norm = false;
     std::string hook = "allreduce";
-    std::int64_t matrix_approximation_rank = 1;
-    std::int64_t start_powerSGD_iter = 1000;
-    bool use_error_feedback = true;
-    bool warm_start = true;
-    double min_compression_rate = 2;
-    double topk_fraction = 0.01;
-    std::int64_t freeze_step = 1000;
+    HookOptions hook_options;
     std::string strategy = "ddp";
-    std::int64_t local_sgd_period = 4;
-    std::int64_t start_localSGD_iter = 0;
-    double outer_lr = 1;
-    double outer_momentum = 0;
-    std::int64_t fragments = 1;
-    std::int64_t fragment_sync_delay = 0;
-    double fragment_update_alpha = 0;
-    int servers = 1;
-    std::int64_t staleness = 16;
+    LocalSgdOptions local_sgd;
+    ParameterServerOptions server;
     std::int64_t round = 100;
     std::string devices;
     std::string split;
     bool balance = false;
     std::int64_t zero = 0;
-    bool reshard_after_forward = true;
-    int shard_group = 0;
+    ShardedOptions sharded;
     int tensor = 1;
     int context = 1;
     int expert = 1;
@@ -198,7 +145,7 @@ struct TrainConfig {
   struct Checkpoint {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;
-    int keep = 2;
+    int keep = checkpoint::CheckpointOptions().keep;
     bool keep_best = false;
     bool background = true;
     double timeout = 600;
@@ -214,9 +161,8 @@ struct TrainConfig {
     std::string teacher;
     std::filesystem::path weights;
     std::string hidden = "128 128";
-    std::int64_t channels = 64;
-    double temperature = 4;
-    double weight = 0.5;
+    std::int64_t channels = nn::ModelOptions().channels;
+    tasks::DistillationOptions options;
   } distill;
   struct Tokenize {
     std::int64_t vocabulary = 1024;

@@ -26,11 +26,11 @@ const TrainState& without_progress(const TrainState& state) {
   return state;
 }
 
-ParameterServerOptions server_options(const TrainConfig::Parallel& p, ProcessGroup& group) {
-  if (p.servers >= group.size())
-    throw make_error(Errc::usage, "parallel.servers = {} leaves no worker: there are {} ranks", p.servers,
+const ParameterServerOptions& server_options(const TrainConfig::Parallel& p, ProcessGroup& group) {
+  if (p.server.servers >= group.size())
+    throw make_error(Errc::usage, "parallel.servers = {} leaves no worker: there are {} ranks", p.server.servers,
                      group.size());
-  return {.servers = p.servers, .staleness = p.staleness};
+  return p.server;
 }
 
 }  // namespace
@@ -188,8 +188,9 @@ void AsynchronousSession::advance(StepResult& result) {
 
 Evaluation AsynchronousSession::evaluate() {
   const ComputeScope scope(config_.train);
-  return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
-                           {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
+  return trainer::evaluate(
+      *state_.model, task_, *datasets_.test, group_,
+      {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.loader.workers, 1)});
 }
 
 sharding::ShardedState AsynchronousSession::state_of_servers() const {

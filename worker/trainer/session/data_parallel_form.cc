@@ -27,19 +27,16 @@ using pipeline::StageParallelism;
 // tensor: null if tensors are not sharded.
 DdpOptions ddp_options(const TrainConfig& c, const TensorParallel* tensor = nullptr) {
   constexpr double bytes_per_mib = 1024.0 * 1024.0;
-  DdpOptions options;
+  const auto& p = c.parallel;
+  DdpOptions options = p.ddp;
   options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
   options.limits.first_bytes = std::min(options.limits.first_bytes, options.limits.bytes);
-  const auto& p = c.parallel;
-  options.find_unused_parameters = p.find_unused_parameters;
-  options.static_graph = p.static_graph;
-  options.broadcast_buffers = p.broadcast_buffers;
   options.ignored_parameters = parse_names(p.ignored_parameters);
   options.delay_all_reduce_named_params = parse_names(p.delay_all_reduce_named_params);
   options.param_to_hook_all_reduce = p.param_to_hook_all_reduce;
-  options.shard_gradients = c.parallel.zero > 0;
+  options.shard_gradients = p.zero > 0;
   // Gradients that several ranks have alike would be rounded in another way at each that has its own beside them.
-  if (tensor && rounds_buckets(c.parallel.hook)) options.apart = tensor->own_gradients();
+  if (tensor && rounds_buckets(p.hook)) options.apart = tensor->own_gradients();
   return options;
 }
 
@@ -56,27 +53,28 @@ std::optional<DType> sent_type(const TrainConfig& c) {
 }
 
 ShardedOptions sharded_options(const TrainConfig& c) {
-  const DdpOptions options = ddp_options(c);
-  return {.limits = options.limits,
-          .shard_parameters = c.parallel.zero == 3,
-          .reshard_after_forward = c.parallel.reshard_after_forward && !needs_weights_late(c),
-          .shard_group = c.parallel.shard_group,
-          .broadcast_buffers = options.broadcast_buffers,
-          .gradients_as = sent_type(c),
-          .find_unused_parameters = options.find_unused_parameters || options.static_graph,
-          .ignored_parameters = options.ignored_parameters};
+  const DdpOptions ddp = ddp_options(c);
+  ShardedOptions options = c.parallel.sharded;
+  options.limits = ddp.limits;
+  options.shard_parameters = c.parallel.zero == 3;
+  if (needs_weights_late(c)) options.reshard_after_forward = false;
+  options.broadcast_buffers = ddp.broadcast_buffers;
+  options.gradients_as = sent_type(c);
+  options.find_unused_parameters = ddp.find_unused_parameters || ddp.static_graph;
+  options.ignored_parameters = ddp.ignored_parameters;
+  return options;
 }
 
 void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group) {
-  if (p.shard_group == 0) return;
-  naming_key("parallel.shard_group", p.shard_group, [&] {
-    return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
+  if (p.sharded.shard_group == 0) return;
+  naming_key("parallel.shard_group", p.sharded.shard_group, [&] {
+    return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.sharded.shard_group}}, group.size());
   });
   // Experts are sharded among those ranks of a shard group that have the same ones.
-  if (const int ranks = p.expert * p.context; p.expert > 1 && p.shard_group % ranks != 0)
+  if (const int ranks = p.expert * p.context; p.expert > 1 && p.sharded.shard_group % ranks != 0)
     throw make_error(Errc::usage,
                      "parallel.shard_group = {}: expected a multiple of parallel.expert parallel.context = {}",
-                     p.shard_group, ranks);
+                     p.sharded.shard_group, ranks);
 }
 
 std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, Device device) {
@@ -84,16 +82,12 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, D
   const bool on_device = device.type == DeviceType::cuda;
   if (on_device && (p.hook == "fp16" || p.hook == "bf16"))
     return make_device_cast_hook(p.hook == "fp16" ? DType::float16 : DType::bfloat16, group);
-  auto hook = make_hook(p.hook, group,
-                        {.power_sgd = {.matrix_approximation_rank = p.matrix_approximation_rank,
-                                       .start_powerSGD_iter = p.start_powerSGD_iter,
-                                       .use_error_feedback = p.use_error_feedback,
-                                       .warm_start = p.warm_start,
-                                       .min_compression_rate = p.min_compression_rate,
-                                       .random_seed = static_cast<std::uint64_t>(c.train.seed)},
-                         .topk_fraction = p.topk_fraction,
-                         .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step},
-                         .own_part = p.zero > 0});
+  HookOptions options = p.hook_options;
+  options.power_sgd.random_seed = static_cast<std::uint64_t>(c.train.seed);
+  options.one_bit.beta1 = c.optim.beta1;
+  options.one_bit.beta2 = c.optim.beta2;
+  options.own_part = p.zero > 0;
+  auto hook = make_hook(p.hook, group, options);
   return on_device ? make_host_hook(std::move(hook), group) : std::move(hook);
 }
 
@@ -169,17 +163,9 @@ StageParallelism sharded(const TrainConfig& c, const MeshGroups& groups, const E
 StageParallelism local_steps(const TrainConfig& c) {
   return {.make =
               [&c](nn::Module& model, ProcessGroup& group, const StageTensors&) {
-                const auto& p = c.parallel;
-                return std::make_unique<LocalSgd>(
-                    model, group,
-                    LocalSgdOptions{.ddp = ddp_options(c),
-                                    .period = p.local_sgd_period,
-                                    .start_localSGD_iter = p.start_localSGD_iter,
-                                    .outer = {.lr = p.outer_lr,
-                                              .momentum = p.outer_momentum,
-                                              .fragment_update_alpha = p.fragment_update_alpha},
-                                    .fragments = p.fragments,
-                                    .fragment_sync_delay = p.fragment_sync_delay});
+                LocalSgdOptions options = c.parallel.local_sgd;
+                options.ddp = ddp_options(c);
+                return std::make_unique<LocalSgd>(model, group, options);
               },
           .buckets = {}};
 }

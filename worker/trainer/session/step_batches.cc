@@ -23,15 +23,15 @@ void StepBatches::open(const checkpoint::RunState& run, std::optional<std::vecto
   if (are_others) close();
   if (loader_) return;
   const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
+  data::LoaderOptions options = config_.data.loader;
+  options.epoch = run.epoch;
+  options.augmentation = datasets_.augmentation ? &*datasets_.augmentation : nullptr;
+  options.mixup = datasets_.mixup ? &*datasets_.mixup : nullptr;
+  options.seed = run.seed;
   loader_.emplace(*datasets_.train,
                   batches_of_parts(plan_, order, run.samples, parts_of(place_.rank), samples_of_batch(place_.rank),
                                    shards_of_step_),
-                  data::LoaderOptions{.workers = config_.data.workers,
-                                      .prefetch = config_.data.prefetch,
-                                      .epoch = run.epoch,
-                                      .augmentation = datasets_.augmentation ? &*datasets_.augmentation : nullptr,
-                                      .mixup = datasets_.mixup ? &*datasets_.mixup : nullptr,
-                                      .seed = run.seed});
+                  options);
 }
 
 std::vector<int> StepBatches::parts_of(int rank) const {

@@ -48,7 +48,7 @@ Variable StepRunner::weighted(const tasks::WeightedLoss& result, double weight, 
 
 EvaluationOptions StepRunner::evaluation_options() const {
   return {.batch_size = config_.eval.batch_size,
-          .workers = std::min(config_.data.workers, 1),
+          .workers = std::min(config_.data.loader.workers, 1),
           .shards = static_cast<int>(config_.train.shards),
           .equal_passes = forms_.parallelism.reduces_every_pass() || forms_.needs_equal_passes(),
           .device = forms_.device()};

@@ -215,7 +215,7 @@ auto naming_setting(const Settings& settings, std::string_view key, Make make) -
 
 std::optional<data::Augmentation> augmentation_of(const TrainConfig::Data& d, const Settings& settings,
                                                   const data::SampleLayout& layout) {
-  const data::AugmentationOptions options{.crop_padding = d.crop_padding, .flip = d.flip, .cutout = d.cutout};
+  const data::AugmentationOptions& options = d.augmentation;
   if (options.crop_padding == 0 && !options.flip && options.cutout == 0) return std::nullopt;
   const auto* key = options.crop_padding > 0 ? "data.crop_padding" : options.flip ? "data.flip" : "data.cutout";
   return naming_setting(settings, key, [&] { return data::Augmentation(options, layout); });

@@ -21,11 +21,11 @@ void load_weights(nn::Module& teacher, const std::filesystem::path& file) {
 
 tasks::DistillationOptions make_distillation_options(const TrainConfig& config, const data::SampleLayout& layout) {
   const auto& d = config.distill;
-  tasks::DistillationOptions options{.teacher = {}, .temperature = d.temperature, .weight = d.weight};
+  tasks::DistillationOptions options = d.options;
   if (d.teacher.empty()) return options;
   TrainConfig::Model model;
   model.name = d.teacher;
-  model.hidden = d.hidden;
+  model.hidden_sizes = d.hidden;
   model.channels = d.channels;
   const std::shared_ptr<nn::Module> teacher = make_model(model, layout, layout.classes, 0);
   load_weights(*teacher, d.weights);

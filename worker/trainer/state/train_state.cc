@@ -22,20 +22,10 @@ void make_quantization_aware(const TrainConfig& config, nn::Module& model) {
                    config.model.name);
 }
 
-optim::GradScaler make_scaler(const TrainConfig::Train& t) {
-  return optim::GradScaler({.scale = t.loss_scale,
-                            .growth = t.loss_scale_growth,
-                            .backoff = t.loss_scale_backoff,
-                            .growth_interval = t.loss_scale_growth_interval});
-}
-
-PlateauOptions plateau_options(const TrainConfig::Optim& o) {
-  return {.lr = o.lr,
-          .factor = o.factor,
-          .patience = o.patience,
-          .threshold = o.threshold,
-          .cooldown = o.cooldown,
-          .min_lr = o.min_lr};
+optim::PlateauOptions plateau_options(const TrainConfig::Optim& o) {
+  optim::PlateauOptions options = o.plateau;
+  options.lr = o.lr;
+  return options;
 }
 
 }  // namespace
@@ -97,28 +87,11 @@ bool TrainState::record_evaluation(double loss) {
 
 std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::SampleLayout& layout,
                                        std::int64_t outputs, std::int64_t seed, const plugin::Registry& registry) {
-  const nn::ModelOptions options{
-      .input = layout.input_shape,
-      .input_dtype = layout.input_dtype,
-      .outputs = outputs,
-      .hidden = parse_extents(m.hidden),
-      .dropout = m.dropout,
-      .stem = m.stem,
-      .channels = m.channels,
-      .gpt = {.preset = m.preset,
-              .layers = m.layers,
-              .heads = m.heads,
-              .width = m.width,
-              .context = m.context,
-              .vocabulary = m.vocabulary,
-              .bias = m.bias},
-      .encoder = {.feedforward = m.feedforward, .activation = m.activation, .norm_first = m.norm_first},
-      .experts = {.experts = m.experts,
-                  .per_token = m.experts_per_token,
-                  .every = m.expert_every,
-                  .capacity_factor = m.capacity_factor,
-                  .load_balancing_loss = m.load_balancing_loss,
-                  .router_z_loss = m.router_z_loss}};
+  nn::ModelOptions options = m;
+  options.input = layout.input_shape;
+  options.input_dtype = layout.input_dtype;
+  options.outputs = outputs;
+  options.hidden = parse_extents(m.hidden_sizes);
   Generator generator(static_cast<std::uint64_t>(seed), parameter_stream);
   if (registry.models.contains(m.name)) return registry.models.make("model.name", m.name, options, generator);
   return nn::make_model(m.name, options, generator);
@@ -132,25 +105,10 @@ std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, c
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vector<optim::ParameterGroup> groups,
                                                  std::shared_ptr<optim::TensorParts> parts) {
-  return optim::make_optimizer(c.optim.name,
-                               {.lr = c.optim.lr,
-                                .momentum = c.optim.momentum,
-                                .weight_decay = c.optim.weight_decay,
-                                .beta1 = c.optim.beta1,
-                                .beta2 = c.optim.beta2,
-                                .freeze_step = has_hook(c.parallel.hook, "onebit") ? c.parallel.freeze_step : 0,
-                                .eps = c.optim.eps,
-                                .dampening = c.optim.dampening,
-                                .nesterov = c.optim.nesterov,
-                                .alpha = c.optim.alpha,
-                                .centered = c.optim.centered,
-                                .lr_decay = c.optim.lr_decay,
-                                .trust_coefficient = c.optim.trust_coefficient,
-                                .ns_steps = c.optim.ns_steps,
-                                .adjust_lr_fn = c.optim.adjust_lr_fn,
-                                .offload = c.optim.offload,
-                                .parts = std::move(parts)},
-                               std::move(groups));
+  optim::OptimOptions options = c.optim;
+  if (has_hook(c.parallel.hook, "onebit")) options.freeze_step = c.parallel.hook_options.one_bit.freeze_step;
+  options.parts = std::move(parts);
+  return optim::make_optimizer(c.optim.name, options, std::move(groups));
 }
 
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
@@ -169,9 +127,9 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
     state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
     if (config.train.ema > 0) state.ema.emplace(trained_parameters(*state.model), config.train.ema);
   }
-  if (config.optim.schedule == "plateau") state.plateau.emplace(plateau_options(config.optim));
+  if (config.optim.lr_schedule.name == "plateau") state.plateau.emplace(plateau_options(config.optim));
   if (config.optim.skip_outliers > 0) state.outliers.emplace(config.optim.skip_outliers);
-  if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);
+  if (compute_dtype(config.train) == DType::float16) state.scaler.emplace(config.train.scaler);
   state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),
                .accumulate = config.train.accumulate,
                .generation = generation,
