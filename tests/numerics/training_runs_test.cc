@@ -432,6 +432,30 @@ TEST_CASE("what each rank has for itself is the same after a stop") {
   CHECK((files == tensor_files(undisturbed / "checkpoints/step_000014")));
 }
 
+TEST_CASE("evaluations after steps are beside those after epochs, and change no bit of a run") {
+  // 6400 samples give 10 steps an epoch for two ranks with batch 320.
+  const auto lines_of = [](const TempDir& dir, const std::string& eval) {
+    const std::string job = "[train]\nepochs = 2\nbatch_size = 320\n" + adam + "[eval]\n" + eval;
+    const auto digest =
+        TrainingJob(digits_job(dir, "metrics", "[model]\nname = mlp\n" + job)).run(2)[0].parameter_digest;
+    std::vector<std::int64_t> evaluated;  // the last step before each evaluation
+    std::int64_t step = 0;
+    std::istringstream lines(read_whole_file(dir / "metrics"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto record = boost::json::parse(line).as_object();
+      if (const auto* found = record.if_contains("step")) step = found->to_number<std::int64_t>();
+      if (record.contains("eval_loss")) evaluated.push_back(step);
+    }
+    return std::pair(digest, evaluated);
+  };
+  using Steps = std::vector<std::int64_t>;
+  TempDir epochs, both, steps;
+  const auto [digest, after_epochs] = lines_of(epochs, "every_epochs = 1\n");
+  CHECK(after_epochs == Steps{10, 20});
+  CHECK(lines_of(both, "every_epochs = 1\nevery_steps = 4\n") == std::pair(digest, Steps{4, 8, 10, 12, 16, 20}));
+  CHECK(lines_of(steps, "every_epochs = 0\nevery_steps = 8\n") == std::pair(digest, Steps{8, 16, 20}));
+}
+
 TEST_CASE("a crash between checkpoints costs time, not bits") {
   const auto job = [&](const TempDir& dir, std::int64_t steps) {
     return digits_job(dir, "metrics",

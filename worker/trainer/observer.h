@@ -23,9 +23,10 @@ struct StepEvent {
 struct EvaluationEvent {
   Session& session;
   const Evaluation& evaluation;
-  std::int64_t epoch;  // epochs that have begun; 1 is the first
-  bool best;           // its loss is the run's lowest so far
-  bool repeated;       // true for a run that was complete when it resumed: its records exist
+  std::int64_t epoch;         // epochs that have begun; 1 is the first
+  bool best;                  // its loss is the run's lowest so far
+  bool repeated;              // true for a run that was complete when it resumed: its records exist
+  bool within_epoch = false;  // true if the epoch goes on after it
 };
 
 // Work that follows the steps of a run without being part of them: records, checks, evaluations, checkpoints. An

@@ -57,10 +57,15 @@ TEST_CASE("the bar shows how far, how well, how fast and how long yet, and fits 
   for (int width = 1; width < 120; ++width) CHECK(progress_bar(half, width).size() <= static_cast<std::size_t>(width));
 }
 
+TEST_CASE("an evaluation within an epoch has its step") {
+  CHECK(evaluation_line(1, 2, 500, {.loss = 0.5}) == "epoch 1/2, step 500: test loss 0.5000");
+}
+
 TEST_CASE("an evaluation has its accuracy where there are classes") {
-  CHECK(evaluation_line(1, 2, {.loss = 0.5, .accuracy = 0.97654}) == "epoch 1/2: test loss 0.5000, accuracy 97.65 %");
-  CHECK(evaluation_line(1, 2, {.loss = 0.5}) == "epoch 1/2: test loss 0.5000");
-  CHECK(evaluation_line(1, 2, {.loss = 0.5, .others = {{"perplexity", 1.6487}}}) ==
+  CHECK(evaluation_line(1, 2, 0, {.loss = 0.5, .accuracy = 0.97654}) ==
+        "epoch 1/2: test loss 0.5000, accuracy 97.65 %");
+  CHECK(evaluation_line(1, 2, 0, {.loss = 0.5}) == "epoch 1/2: test loss 0.5000");
+  CHECK(evaluation_line(1, 2, 0, {.loss = 0.5, .others = {{"perplexity", 1.6487}}}) ==
         "epoch 1/2: test loss 0.5000, perplexity 1.6487");
 }
 

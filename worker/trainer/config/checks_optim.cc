@@ -41,8 +41,8 @@ void check_schedule(const TrainConfig::Optim& o, const Settings& settings) {
 void check_optimizer(const TrainConfig& c, const Settings& settings) {
   check_rule(c.optim, settings);
   check_schedule(c.optim, settings);
-  if (c.optim.lr_schedule.name == "plateau" && c.eval.every_epochs == 0)
-    reject(settings, "optim.schedule", "plateau needs evaluations, but eval.every_epochs is 0");
+  if (c.optim.lr_schedule.name == "plateau" && c.eval.every_epochs == 0 && c.eval.every_steps == 0)
+    reject(settings, "optim.schedule", "plateau needs evaluations, but eval.every_epochs and eval.every_steps are 0");
 }
 
 }  // namespace ddprun::trainer

@@ -121,6 +121,10 @@ void bind_eval(Settings& s, TrainConfig::Eval& e) {
         {.help = "samples per rank and batch", .min = 1, .max = max_count, .scope = Scope::group});
   s.add("eval.every_epochs", e.every_epochs,
         {.help = "number of epochs between two evaluations; 0: only at the end", .min = 0, .scope = Scope::group});
+  s.add("eval.every_steps", e.every_steps,
+        {.help = "number of optimizer steps between two evaluations, beside those after epochs; 0: none",
+         .min = 0,
+         .scope = Scope::group});
 }
 
 }  // namespace ddprun::trainer

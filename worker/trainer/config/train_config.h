@@ -90,6 +90,7 @@ struct TrainConfig {
   struct Eval {
     std::int64_t batch_size = 100;
     std::int64_t every_epochs = 1;
+    std::int64_t every_steps = 0;
   } eval;
   struct Optim : optim::OptimOptions {
     std::string name = "adam";

@@ -53,7 +53,7 @@ class ProgressObserver : public Observer {
   void evaluation_finished(const EvaluationEvent& event) override {
     if (event.repeated || event.session.state().run.step == evaluated_) return;
     evaluated_ = event.session.state().run.step;
-    progress_.line(evaluation_line(event.epoch, epochs_, event.evaluation));
+    progress_.line(evaluation_line(event.epoch, epochs_, event.within_epoch ? evaluated_ : 0, event.evaluation));
   }
 
  private:

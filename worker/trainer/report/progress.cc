@@ -84,8 +84,9 @@ std::string evaluation_text(const Evaluation& evaluation) {
   return fmt::format("test loss {:.4f}{}", evaluation.loss, figures_text(evaluation));
 }
 
-std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation) {
-  return fmt::format("epoch {}/{}: {}", epoch, epochs, evaluation_text(evaluation));
+std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, std::int64_t step, const Evaluation& evaluation) {
+  const std::string place = step > 0 ? fmt::format(", step {}", step) : "";
+  return fmt::format("epoch {}/{}{}: {}", epoch, epochs, place, evaluation_text(evaluation));
 }
 
 std::string staleness_line(std::span<const std::int64_t> counts) {

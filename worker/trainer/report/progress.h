@@ -43,8 +43,8 @@ std::string progress_bar(const ProgressState& state, int width);
 std::string figures_text(const Evaluation& evaluation);
 // Returns a text such as "test loss 0.1234, accuracy 96.10 %".
 std::string evaluation_text(const Evaluation& evaluation);
-// Returns a text such as "epoch 2/10: test loss 0.1234, accuracy 96.10 %".
-std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
+// Returns a text such as "epoch 2/10: test loss 0.1234, accuracy 96.10 %", or "epoch 2/10, step 500: ..." with a step.
+std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, std::int64_t step, const Evaluation& evaluation);
 // Returns "steps by the staleness of their gradient: 0: 90, 2: 10", given the numbers by staleness.
 std::string staleness_line(std::span<const std::int64_t> counts);
 // Returns a text such as "3 s", "2 min 05 s" or "1 h 04 min".

@@ -213,7 +213,8 @@ bool TrainSession::reads_values(const StepResult& result) const {
   const auto& checkpoint = config_.checkpoint;
   const bool ends_epoch = position_.plan().left(run.samples + result.samples) == 0;
   const bool saves = !checkpoint.dir.empty() && is_due(run.step + 1, checkpoint.every_steps);
-  return ends_epoch || saves || run.step + 1 == total_steps();
+  const bool evaluates = is_due(run.step + 1, config_.eval.every_steps);
+  return ends_epoch || saves || evaluates || run.step + 1 == total_steps();
 }
 
 // Returns whether this rank needs them, as it prints a line then.
