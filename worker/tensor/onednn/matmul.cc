@@ -71,9 +71,9 @@ Division divide(std::int64_t extent, std::int64_t most_parts, std::int64_t least
   return {divide_up(extent, size), size};
 }
 
-// For long sums, in a process that has several threads: oneDNN would divide each of them among its threads, so that
-// their bits depend on the number. Here the result is divided into blocks, each of which one thread computes. Only the
-// sizes decide how many there are: sgemm's order of additions depends on the sizes of a block.
+// For sums whose bits would depend on the number of threads, in a process that has several. Here the result is divided
+// into blocks, each of which one thread computes. Only the sizes decide how many there are: sgemm's order of additions
+// depends on the sizes of a block.
 void multiply_blocks(const Product& product, const float* a, const float* b, float* out) {
   constexpr std::int64_t most_parts = 4, least_size = 192;
   const auto rows = divide(product.m, most_parts, least_size), columns = divide(product.n, most_parts, least_size);
@@ -85,9 +85,16 @@ void multiply_blocks(const Product& product, const float* a, const float* b, flo
   });
 }
 
+// Returns the most elements of a sum to which sgemm gives the same bits with any number of threads, found by comparing
+// results. It divides longer ones among its threads; without AVX-512 the block of the result that a thread computes
+// decides the order of additions of any sum.
+std::int64_t longest_sum_of_sgemm() {
+  static const bool keeps_order = has_instructions(dnnl::cpu_isa::avx512_core);
+  return keeps_order ? 256 : 0;
+}
+
 void multiply_by_sgemm(const Product& product, const float* a, const float* b, float* out) {
-  constexpr std::int64_t long_sum = 256;
-  if (product.k > long_sum && divides_sums())
+  if (product.k > longest_sum_of_sgemm() && divides_sums())
     multiply_blocks(product, a, b, out);
   else
     multiply_block(product, {0, product.m, 0, product.n}, a, b, out);
