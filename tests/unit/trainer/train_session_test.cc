@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "common/error.h"
 #include "worker/comm/collectives.h"
 #include "worker/data/distributed_sampler.h"
+#include "worker/nn/layers.h"
 #include "worker/nn/models.h"
 #include "worker/trainer/session/replicas.h"
 #include "worker/trainer/state/model_devices.h"
@@ -63,6 +66,19 @@ class AfterCall final : public nn::CallHook {
 
  private:
   const std::function<void()> function_;
+};
+
+// A model, and beside it a layer that no pass reaches.
+class WithSpareLayer final : public nn::Module {
+ public:
+  explicit WithSpareLayer(std::unique_ptr<nn::Module> used) : used_(register_module("used", std::move(used))) {
+    Generator generator(1);
+    register_module("spare", std::make_unique<nn::Linear>(8, 8, generator));
+  }
+  Variable forward(const Variable& input) override { return used_(input); }
+
+ private:
+  nn::Module& used_;
 };
 
 }  // namespace
@@ -381,6 +397,36 @@ TEST_CASE("corruption at one rank is found by the ranks that have copies of the 
       INFO("rank " << rank << ": " << errors[static_cast<std::size_t>(rank)]);
       const bool complains = std::ranges::count(layout.complaining, rank) > 0;
       CHECK(errors[static_cast<std::size_t>(rank)].empty() != complains);
+    }
+  }
+}
+
+TEST_CASE("a parameter that no pass reaches stays as it is, whatever part of it each rank has") {
+  for (const std::string zero : {"1", "2", "3"}) {
+    INFO("zero = " << zero);
+    const TrainingJob job(job_text + "[optim]\nname = adamw\nweight_decay = 0.5\n[parallel]\nzero = " + zero +
+                          "\nfind_unused_parameters = true\n");
+    auto replicas = replicas_of(job, 2);
+    using Values = std::map<std::string, std::vector<float>>;
+    Values before, after;
+    for (const auto& replica : replicas) {
+      replica->state.model = std::make_unique<WithSpareLayer>(std::move(replica->state.model));
+      for (const auto& [name, parameter] : replica->state.model->named_parameters()) {
+        const Tensor& value = parameter.value();
+        before[name] = {value.data<float>(), value.data<float>() + value.numel()};
+      }
+    }
+    run_ranks(2, [&](ProcessGroup& group) {
+      const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
+      for (int i = 0; i < 3; ++i) session->step(false);
+      session->visit_parameters([&](const std::string& name, const Tensor& value) {
+        if (group.rank() == 0) after[name] = {value.data<float>(), value.data<float>() + value.numel()};
+      });
+    });
+    REQUIRE(after.size() == before.size());
+    for (const auto& [name, values] : after) {
+      INFO(name);
+      CHECK((values == before.at(name)) == name.starts_with("spare."));
     }
   }
 }
