@@ -38,7 +38,7 @@ class ExpertParallel final : private nn::ExpertExchange {
   const CountedGroup& group() const { return group_; }
 
  private:
-  // What the ranks of the group have for this rank's experts, as exchange_counts() returns it, and the sums of run().
+  // received: the result of exchange_counts(). sums: those that run() returns.
   struct Exchanged {
     nn::ExpertCounts received, sums;
   };
