@@ -36,7 +36,7 @@ void train(const WorkerEnv& env) {
   Generator weights(1), samples(2, static_cast<unsigned>(env.rank));
   const auto model = nn::make_model("gpt", options, weights);
   ExpertParallel experts(*model, mesh.group("expert"), mesh.all());
-  ExpertDataParallel ddp(*model, experts, mesh.group("data"), mesh.all());
+  ExpertDataParallel ddp(*model, *experts.shards(), mesh.group("data"), mesh.all());
   const auto optimizer = optim::make_optimizer("adam", {.lr = 0.003}, model->named_parameters());
   for (int step = 0; step <= 100; ++step) {
     const Tensor tokens = rows_of_tokens(samples);

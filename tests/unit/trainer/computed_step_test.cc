@@ -3,8 +3,8 @@
 
 #include "worker/tensor/onednn/threads.h"
 #include "worker/trainer/commands/measured_step.h"
-#include "worker/trainer/commands/replica_sizes.h"
 #include "worker/trainer/commands/step_traffic.h"
+#include "worker/trainer/config/model_axes.h"
 #include "tests/numerics/layout_job.h"
 #include "tests/unit/trainer/ranks.h"
 

@@ -6,10 +6,10 @@
 #include "common/error.h"
 #include "common/rounding.h"
 #include "worker/nn/models.h"
-#include "worker/trainer/commands/replica_sizes.h"
 #include "worker/trainer/commands/scaled_stages.h"
 #include "worker/trainer/commands/step_traffic.h"
 #include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/config/model_axes.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -9,9 +9,9 @@
 #include "common/rounding.h"
 #include "worker/comm/backends/local/dry_group.h"
 #include "worker/tensor/shape_only.h"
-#include "worker/trainer/commands/replica_sizes.h"
 #include "worker/trainer/commands/session_traffic.h"
 #include "worker/trainer/commands/step_traffic.h"
+#include "worker/trainer/config/model_axes.h"
 #include "worker/trainer/config/run_settings.h"
 #include "worker/trainer/session/compute_scope.h"
 #include "worker/trainer/session/train_session.h"
@@ -84,7 +84,8 @@ void assume_inputs(const TrainConfig& config, const data::SampleLayout& layout, 
   if (samples % micro != 0) sizes.insert(samples % micro);
   const TrainingScope scope(config.train);
   state.model->train(false);
-  for (const std::int64_t size : sizes) forms.pipelined->assume_inputs(forms.own_positions(empty_batch(layout, size)));
+  for (const std::int64_t size : sizes)
+    forms.pipelined->assume_inputs(forms.axes.own_positions(empty_batch(layout, size)));
   state.model->train(true);
 }
 

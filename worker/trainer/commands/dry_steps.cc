@@ -1,14 +1,17 @@
 #include "worker/trainer/commands/dry_steps.h"
 
+#include "worker/trainer/config/model_axes.h"
+
 namespace ddprun::trainer {
 
 DrySteps::Key DrySteps::key_of(const TrainConfig& config, int ranks, int rank) {
   const auto& p = config.parallel;
   const auto& t = config.train;
-  return {.numbers = {ranks, rank, p.tensor, p.pipeline, p.context, p.expert, p.zero, p.sharded.shard_group,
-                      p.micro_batches, p.sequence, config.model.gpt.layers, t.batch_size, t.global_batch_size,
-                      t.accumulate},
+  Key key{.numbers = {ranks, rank, p.zero, p.sharded.shard_group, p.micro_batches, p.sequence, config.model.gpt.layers,
+                      t.batch_size, t.global_batch_size, t.accumulate},
           .split = p.split};
+  for (const ModelAxis& axis : model_axes()) key.numbers.push_back(p.*axis.ranks);
+  return key;
 }
 
 RankUse DrySteps::of(const TrainConfig& config, int ranks, int rank) {

@@ -10,7 +10,6 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/rounding.h"
 #include "common/standard_output.h"
 #include "worker/trainer/commands/computed_layouts.h"
 #include "worker/trainer/commands/dry_step.h"
@@ -36,9 +35,10 @@ Settings settings_of(TrainConfig& config, const Settings& given, const plugin::R
 // Returns what distinguishes the jobs that are measured for layouts of one job.
 std::string key_of(const SmallJob& job) {
   const auto& p = job.config.parallel;
-  return fmt::format("{} ranks: {} {} {} {} {} {} {} {}, {} x {} {}", job.ranks, p.tensor, p.pipeline, p.context,
-                     p.expert, p.zero, p.sharded.shard_group, p.sequence, p.split, job.config.train.batch_size,
-                     job.config.train.accumulate, p.micro_batches);
+  std::string key = fmt::format("{} ranks:", job.ranks);
+  for (const ModelAxis* axis : axes_in_use(p)) key += fmt::format(" {} {}", axis->name(), p.*(axis->ranks));
+  return key + fmt::format(" {} {} {} {}, {} x {} {}", p.zero, p.sharded.shard_group, p.sequence, p.split,
+                           job.config.train.batch_size, job.config.train.accumulate, p.micro_batches);
 }
 
 // The bubbles of the layouts of one job: many have the same pipeline.
@@ -118,41 +118,14 @@ std::vector<std::string> missing_times(const std::vector<LayoutPlan>& plans) {
   return {};
 }
 
-}  // namespace
-
-std::string to_string(const Layout& layout) {
-  std::string text = fmt::format("data {}", layout.data);
-  if (layout.tensor > 1) text += fmt::format(" x tensor {}", layout.tensor);
-  if (layout.pipeline > 1) text += fmt::format(" x pipeline {}", layout.pipeline);
-  if (layout.context > 1) text += fmt::format(" x context {}", layout.context);
-  if (layout.expert > 1) text += fmt::format(" x expert {}", layout.expert);
-  if (layout.zero > 0) text += fmt::format(", zero {}", layout.zero);
-  return text;
-}
-
-namespace {
-
-// Returns the axes of several ranks but data.
-std::map<std::string, int> axes_of(const Layout& layout) {
-  std::map<std::string, int> axes{
-      {"tensor", layout.tensor}, {"pipeline", layout.pipeline}, {"context", layout.context}, {"expert", layout.expert}};
-  std::erase_if(axes, [](const auto& axis) { return axis.second == 1; });
-  return axes;
-}
-
-bool is_candidate(const Layout& layout) {
-  return axes_of(layout).size() <= 1 || layout.tensor * layout.context * layout.expert <= most_neighbours;
-}
-
 // Leaves out the other layouts of an axis that does not fit by itself. With a divided state the cause may be that.
 class FittingAxes {
  public:
   bool may_fit(const Layout& layout) const {
-    const auto axes = axes_of(layout);
-    return std::ranges::none_of(axes, [this](const auto& axis) { return refused_.contains(axis); });
+    return std::ranges::none_of(layout.axes, [this](const auto& axis) { return refused_.contains(axis); });
   }
   void note(const LayoutPlan& plan) {
-    const auto axes = axes_of(plan.layout);
+    const auto& axes = plan.layout.axes;
     if (!plan.step && axes.size() == 1 && plan.layout.zero == 0) refused_.insert(*axes.begin());
   }
 
@@ -161,49 +134,6 @@ class FittingAxes {
 };
 
 }  // namespace
-
-std::vector<Layout> layouts_of(int ranks, bool has_experts) {
-  std::vector<Layout> all;
-  for (int pipeline = 1; pipeline <= ranks; ++pipeline)
-    for (int expert = 1; expert <= (has_experts ? ranks : 1) && pipeline * expert <= ranks; ++expert)
-      for (int context = 1; pipeline * expert * context <= ranks; ++context)
-        for (int tensor = 1; pipeline * expert * context * tensor <= ranks; ++tensor) {
-          const int divided = pipeline * expert * context * tensor;
-          const Layout layout{ranks / divided, tensor, pipeline, 0, context, expert};
-          if (ranks % divided == 0 && is_candidate(layout)) all.push_back(layout);
-        }
-  std::ranges::stable_sort(all, {}, [](const Layout& layout) { return axes_of(layout).size() > 1; });
-  std::vector<Layout> with_zero;
-  for (Layout layout : all) {
-    const std::int64_t most = layout.data * layout.context * layout.expert > 1 ? 3 : 0;
-    for (layout.zero = 0; layout.zero <= most; ++layout.zero) with_zero.push_back(layout);
-  }
-  return with_zero;
-}
-
-TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
-  constexpr std::int64_t micro_batches_of_stage = 4;
-  TrainConfig result = config;
-  auto& p = result.parallel;
-  p.tensor = layout.tensor;
-  p.pipeline = layout.pipeline;
-  p.context = layout.context;
-  p.expert = layout.expert;
-  p.zero = layout.zero;
-  if (p.zero < 2) p.sharded.shard_group = 0;
-  const int ranks = layout.data * layout.tensor * layout.pipeline * layout.context * layout.expert;
-  const std::int64_t step = batch_sizes(config.train, ranks).step;
-  const int shares = layout.data * layout.expert;
-  const std::int64_t samples = divide_up<std::int64_t>(step, shares);
-  result.train.global_batch_size = step;
-  result.train.batch_size = 0;
-  if (p.pipeline > 1) result.train.accumulate = 1;  // micro-batches replace it
-  if (p.pipeline == 1)
-    p.micro_batches = 0;
-  else if (p.micro_batches == 0)
-    p.micro_batches = static_cast<int>(std::min(samples, micro_batches_of_stage * p.pipeline));
-  return result;
-}
 
 std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
   std::ranges::stable_sort(plans, is_better);
@@ -218,7 +148,7 @@ std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
 
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
-  auto layouts = layouts_of(ranks, config.model.experts.experts > 0);
+  auto layouts = layouts_of(config, ranks);
   std::vector<LayoutPlan> plans;
   std::map<std::string, MeasuredStep> measured;
   FittingAxes fitting;
@@ -241,11 +171,10 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
     }
   };
   // Products of axes come last, and those of an axis that does not fit are not even computed.
-  const auto first_product =
-      std::ranges::find_if(layouts, [](const Layout& layout) { return axes_of(layout).size() > 1; });
+  const auto first_product = std::ranges::find_if(layouts, [](const Layout& layout) { return layout.axes.size() > 1; });
   const auto begin_of_products = static_cast<std::size_t>(first_product - layouts.begin());
   add_plans(0, begin_of_products);
-  std::erase_if(layouts, [&](const Layout& layout) { return axes_of(layout).size() > 1 && !fitting.may_fit(layout); });
+  std::erase_if(layouts, [&](const Layout& layout) { return layout.axes.size() > 1 && !fitting.may_fit(layout); });
   add_plans(begin_of_products, layouts.size());
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))
     throw make_error(Errc::usage, "no layout of {} ranks fits: {}", ranks, plans.front().reason);

@@ -9,7 +9,7 @@
 
 #include "common/rounding.h"
 #include "worker/optim/optimizer.h"
-#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/config/model_axes.h"
 #include "worker/trainer/config/run_settings.h"
 
 namespace ddprun::trainer {
@@ -106,7 +106,8 @@ class Scaling {
     p.pipeline = size.stages;
     p.split = even_split(size.stages, blocks_of_stage);
     config.train.batch_size = 0;
-    config.train.global_batch_size = micro_batch_ * p.micro_batches * size.replicas * p.expert;
+    config.train.global_batch_size =
+        micro_batch_ * p.micro_batches * size.replicas * ranks_of_replica_ / ranks_of_sample(config_.parallel);
     return config;
   }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "worker/trainer/commands/replica_sizes.h"
+#include "worker/trainer/config/model_axes.h"
 #include "worker/trainer/config/run_settings.h"
 
 namespace ddprun::trainer {
@@ -10,13 +10,12 @@ namespace {
 
 constexpr int most_ranks = 2;  // one rank would say nothing of the exchange
 
-// Leaves the first axis of several ranks, in this order, with two of them.
+// Leaves two ranks: those on the axis whose ranks exchange most.
 void divide_less(TrainConfig::Parallel& p) {
   bool is_kept = false;
-  for (int* const axis : {&p.tensor, &p.pipeline, &p.context, &p.expert}) {
-    const bool stays = *axis > 1 && !is_kept;
-    *axis = stays ? most_ranks : 1;
-    is_kept = is_kept || stays;
+  for (const ModelAxis* axis : axes_in_use(p)) {
+    p.*(axis->ranks) = is_kept ? 1 : most_ranks;
+    is_kept = true;
   }
   if (p.tensor == 1) p.sequence = false;
   p.split.clear();

@@ -16,11 +16,11 @@
 #include "worker/trainer/commands/free_memory.h"
 #include "worker/trainer/commands/measured_step.h"
 #include "worker/trainer/commands/pipeline_bubble.h"
-#include "worker/trainer/commands/replica_sizes.h"
 #include "worker/trainer/commands/small_job.h"
 #include "worker/trainer/commands/step_table.h"
 #include "worker/trainer/commands/step_traffic.h"
 #include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/config/model_axes.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -8,6 +8,7 @@
 #include "worker/reducer/built_in_hooks.h"
 #include "worker/trainer/config/checks.h"
 #include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/model_axes.h"
 #include "worker/trainer/config/refusals.h"
 
 namespace ddprun::trainer {
@@ -80,23 +81,6 @@ void check_local_sgd(const TrainConfig::Parallel& p, const Settings& settings) {
            fmt::format("it has to be less than parallel.local_sgd_period = {}", p.local_sgd.period));
 }
 
-// Refuses models, tasks and lengths of samples whose positions ranks cannot divide.
-void check_context_parallel(const TrainConfig& c, const Settings& settings) {
-  const auto& p = c.parallel;
-  if (c.model.name != "gpt")
-    reject(settings, "parallel.context", "the model needs causal attention: model.name = gpt has to be given as well");
-  if (c.train.task != "auto" && c.train.task != "language_modelling")
-    reject(settings, "train.task", "with parallel.context a rank has scores of its positions: use language_modelling");
-  if (c.data.context % (2 * p.context) != 0)
-    reject(settings, "data.context", fmt::format("it has to be a multiple of 2 parallel.context = {}", 2 * p.context));
-}
-
-void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
-  if (c.model.experts.experts % c.parallel.expert != 0)
-    reject(settings, "model.experts",
-           fmt::format("it has to be a multiple of parallel.expert = {}", c.parallel.expert));
-}
-
 void check_pipeline(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
@@ -142,14 +126,8 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   if (p.strategy == "local_sgd") check_local_sgd(p, settings);
   if (p.micro_batches > 0) check_pipeline(c, settings);
   check_accumulation(c, settings);
-  if (p.micro_batches == 0 && p.pipeline > 1)
-    reject(settings, "parallel.pipeline", "parallel.micro_batches has to be given as well");
-  if (const int parts = p.tensor * p.context; p.sequence && c.data.context % parts != 0)
-    reject(settings, "data.context",
-           p.context == 1 ? fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor)
-                          : fmt::format("it has to be a multiple of parallel.tensor parallel.context = {}", parts));
-  if (p.context > 1) check_context_parallel(c, settings);
-  if (p.expert > 1) check_expert_parallel(c, settings);
+  for (const ModelAxis* axis : axes_in_use(p))
+    if (axis->check) axis->check(c, settings);
 }
 
 }  // namespace ddprun::trainer

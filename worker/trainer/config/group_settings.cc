@@ -25,20 +25,9 @@ std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place, D
 }  // namespace
 
 std::string mesh_label(const TrainConfig& config, const WorkerEnv& place) {
-  const auto& p = config.parallel;
-  if ((p.tensor == 1 && p.pipeline == 1 && p.context == 1 && p.expert == 1) || place.world_size == 1) return "";
+  if (axes_in_use(config.parallel).empty() || place.world_size == 1) return "";
   return naming_mesh_key(config.parallel,
                          [&] { return mesh_place(mesh_axes(config.parallel), place.world_size, place.rank); });
-}
-
-std::vector<MeshAxis> mesh_axes(const TrainConfig::Parallel& parallel) {
-  std::vector<MeshAxis> axes;
-  if (parallel.pipeline > 1) axes.push_back({"pipeline", parallel.pipeline});
-  axes.push_back({"data", mesh_rest});
-  if (parallel.expert > 1) axes.push_back({"expert", parallel.expert});
-  if (parallel.context > 1) axes.push_back({"context", parallel.context});
-  if (parallel.tensor > 1) axes.push_back({"tensor", parallel.tensor});
-  return axes;
 }
 
 std::chrono::milliseconds group_timeout(const TrainConfig& config) {

@@ -3,12 +3,11 @@
 #include <chrono>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/error.h"
 #include "worker/comm/init.h"
-#include "worker/parallel/mesh/device_mesh.h"
 #include "worker/tensor/device.h"
+#include "worker/trainer/config/model_axes.h"
 #include "worker/trainer/config/train_config.h"
 
 namespace ddprun::trainer {
@@ -25,10 +24,6 @@ InitOptions init_options(const TrainConfig& config, const WorkerEnv& place, Devi
 // parallelism is the only axis. Throws what init_options() throws.
 std::string mesh_label(const TrainConfig& config, const WorkerEnv& place);
 
-// Returns the axes of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and after it "expert",
-// "context" or "tensor", each with its key of [parallel].
-std::vector<MeshAxis> mesh_axes(const TrainConfig::Parallel& parallel);
-
 // Runs function; an Errc::usage that it throws then names the key.
 template <class Function>
 auto naming_key(std::string_view key, int value, Function function) {
@@ -40,14 +35,12 @@ auto naming_key(std::string_view key, int value, Function function) {
   }
 }
 
-// The variant for functions that fit ranks into mesh_axes(): names parallel.pipeline, parallel.expert,
-// parallel.context, or parallel.tensor.
+// The variant for functions that fit ranks into mesh_axes(): names the key of the first axis besides "data".
 template <class Function>
 auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
-  if (parallel.pipeline > 1) return naming_key("parallel.pipeline", parallel.pipeline, function);
-  if (parallel.expert > 1) return naming_key("parallel.expert", parallel.expert, function);
-  if (parallel.context > 1) return naming_key("parallel.context", parallel.context, function);
-  return naming_key("parallel.tensor", parallel.tensor, function);
+  for (const MeshAxis& axis : mesh_axes(parallel))
+    if (axis.size != mesh_rest) return naming_key(model_axis(axis.name).key, axis.size, function);
+  return function();
 }
 
 }  // namespace ddprun::trainer

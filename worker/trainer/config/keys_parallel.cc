@@ -1,4 +1,5 @@
 #include "worker/trainer/config/keys.h"
+#include "worker/trainer/config/model_axes.h"
 
 namespace ddprun::trainer {
 
@@ -133,13 +134,9 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .unit = "ranks",
          .min = 0,
          .scope = Scope::group});
-  s.add("parallel.pipeline", p.pipeline,
-        {.help = "stages of the model, each on another rank: ranks are a grid of pipeline x data, of which the second "
-                 "varies faster",
-         .unit = "ranks",
-         .min = 1,
-         .max = 1024,
-         .scope = Scope::group});
+  for (const ModelAxis& axis : model_axes())
+    s.add(std::string(axis.key), p.*axis.ranks,
+          {.help = std::string(axis.help), .unit = "ranks", .min = 1, .max = 1024, .scope = Scope::group});
   s.add("parallel.micro_batches", p.micro_batches,
         {.help = "parts of a step's samples of a data rank, which pass through the stages of parallel.pipeline, or of "
                  "several parallel.devices, one after the other. 0: no pipeline",
@@ -157,32 +154,10 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .min = 1,
          .max = 1024,
          .scope = Scope::group});
-  s.add("parallel.tensor", p.tensor,
-        {.help = "so many neighbouring ranks compute a model's layers together, each with a part of their weights "
-                 "(tensor parallelism); the number of ranks is a multiple of it",
-         .unit = "ranks",
-         .min = 1,
-         .max = 1024,
-         .scope = Scope::group});
   s.add(
       "parallel.sequence", p.sequence,
       {.help = "with parallel.tensor, model.name = gpt: of what is not divided, each of those ranks has a range of the "
                "positions (sequence parallelism); data.context is a multiple of parallel.tensor",
-       .scope = Scope::group});
-  s.add("parallel.context", p.context,
-        {.help = "with model.name = gpt: so many neighbouring ranks divide the positions of each sample (context "
-                 "parallelism); data.context is a multiple of twice as many, and so is the number of ranks of it",
-         .unit = "ranks",
-         .min = 1,
-         .max = 1024,
-         .scope = Scope::group});
-  s.add(
-      "parallel.expert", p.expert,
-      {.help = "with model.experts: so many neighbouring ranks divide the experts of each block (expert parallelism); "
-               "model.experts is a multiple of them, and so is the number of ranks",
-       .unit = "ranks",
-       .min = 1,
-       .max = 1024,
        .scope = Scope::group});
   s.add("parallel.find_unused_parameters", p.ddp.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});

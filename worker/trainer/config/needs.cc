@@ -11,6 +11,7 @@
 #include "worker/optim/lr_schedule.h"
 #include "worker/trainer/config/checks.h"
 #include "worker/trainer/config/keys.h"
+#include "worker/trainer/config/model_axes.h"
 #include "worker/trainer/config/recovery_settings.h"
 
 namespace ddprun::trainer {
@@ -289,6 +290,13 @@ bool has_several_places(const TrainConfig& c) {
   return c.parallel.pipeline > 1 || parse_names(c.parallel.devices).size() > 1;
 }
 
+// Returns the keys on which has_sharded_state() and recovers_in_process() depend.
+Names keys_of_sharding() {
+  Names keys{"recovery.mode", "parallel.zero"};
+  for (const ModelAxis& axis : model_axes()) keys.push_back(axis.key);
+  return keys;
+}
+
 std::vector<Need> layout_needs() {
   return {
       one_of(
@@ -318,9 +326,7 @@ std::vector<Need> layout_needs() {
           {"parallel.expert"}, {"model.experts"},
           [](const TrainConfig& c) { return c.model.experts.experts > 0 || c.parallel.expert == 1; }, "model.experts"),
       where(
-          {"checkpoint.peers"},
-          {"recovery.mode", "parallel.zero", "parallel.tensor", "parallel.context", "parallel.expert",
-           "parallel.pipeline"},
+          {"checkpoint.peers"}, keys_of_sharding(),
           [](const TrainConfig& c) { return has_sharded_state(c) && recovers_in_process(c); },
           "recovery.mode = in_process, and ranks that have parts of the state, as with parallel.zero"),
       where({"checkpoint.heal_memory"}, {"recovery.mode"}, recovers_in_process, "recovery.mode = in_process"),

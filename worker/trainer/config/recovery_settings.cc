@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "worker/reducer/built_in_hooks.h"
 #include "worker/trainer/config/device_settings.h"
-#include "worker/trainer/config/group_settings.h"
+#include "worker/trainer/config/model_axes.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -33,15 +33,14 @@ void settle_recovery(Settings& settings, const TrainConfig& config) {
 }
 
 bool has_sharded_state(const TrainConfig& config) {
-  const auto& p = config.parallel;
-  return p.zero > 0 || p.tensor > 1 || p.context > 1 || p.expert > 1 || p.pipeline > 1;
+  return config.parallel.zero > 0 || !axes_in_use(config.parallel).empty();
 }
 
 bool fits_mesh(const TrainConfig& config, int ranks) {
   try {
     const auto& p = config.parallel;
     mesh_sizes(mesh_axes(p), ranks);
-    const int ranks_of_gradients = ranks / (p.tensor * p.pipeline);
+    const int ranks_of_gradients = ranks / ranks_of_model(p);
     if (p.sharded.shard_group > 0)
       mesh_sizes({{"replicate", mesh_rest}, {"shard", p.sharded.shard_group}}, ranks_of_gradients);
     return true;

@@ -7,6 +7,7 @@
 #include "worker/optim/optimizer.h"
 #include "worker/reducer/built_in_hooks.h"
 #include "worker/trainer/config/device_settings.h"
+#include "worker/trainer/config/model_axes.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -26,13 +27,32 @@ bool is_device_pipeline(const Config& c) {
   return c.parallel.micro_batches > 0 && c.parallel.pipeline == 1;
 }
 
+SettingValues several_ranks(const ModelAxis& axis) {
+  return {axis.key, "", [&axis](const Config& c) { return c.parallel.*axis.ranks > 1; }};
+}
+
+bool is_any(const ModelAxis&) {
+  return true;
+}
+// A pipeline has parallel.micro_batches, which the same row names.
+bool has_no_micro_batches(const ModelAxis& axis) {
+  return !axis.is_outermost;
+}
+
+// Returns the settings, then the axes for which this holds.
+std::vector<SettingValues> and_axes(std::vector<SettingValues> all, bool (*holds)(const ModelAxis&) = is_any) {
+  for (const ModelAxis& axis : model_axes())
+    if (holds(axis)) all.push_back(several_ranks(axis));
+  return all;
+}
+
 const SettingValues zero{"parallel.zero", "", [](const Config& c) { return c.parallel.zero > 0; }};
 const SettingValues divided_gradients{"parallel.zero", "= 2 and 3",
                                       [](const Config& c) { return c.parallel.zero > 1; }};
-const SettingValues tensor{"parallel.tensor", "", [](const Config& c) { return c.parallel.tensor > 1; }};
-const SettingValues context{"parallel.context", "", [](const Config& c) { return c.parallel.context > 1; }};
-const SettingValues expert{"parallel.expert", "", [](const Config& c) { return c.parallel.expert > 1; }};
-const SettingValues pipeline{"parallel.pipeline", "", [](const Config& c) { return c.parallel.pipeline > 1; }};
+const SettingValues tensor = several_ranks(model_axis("tensor"));
+const SettingValues context = several_ranks(model_axis("context"));
+const SettingValues expert = several_ranks(model_axis("expert"));
+const SettingValues pipeline = several_ranks(model_axis("pipeline"));
 const SettingValues micro_batches{"parallel.micro_batches", "",
                                   [](const Config& c) { return c.parallel.micro_batches > 0; }};
 const SettingValues hook{"parallel.hook", "", averages_by_hook};
@@ -90,16 +110,13 @@ std::vector<Refusal> gradient_rows() {
 
 std::vector<Refusal> strategy_rows() {
   return {
-      {strategy,
-       {zero, tensor, context, expert, micro_batches},
+      {strategy, and_axes({zero, micro_batches}, has_no_micro_batches),
        "ranks, or devices, that divide a model or its state make every step together, of one gradient"},
       {{"parallel.strategy", "= local_sgd and parameter_server", is_asynchronous},
        {hook, sync_batch_norm, balance, fp16, ema, outliers},
        "each rank steps by gradients of its own: there is no average to round, and nothing on which all decide in "
        "every step"},
-      {shards,
-       {strategy, hook, zero, tensor, context, expert, pipeline, balance, find_unused, static_graph, ignored,
-        quantization},
+      {shards, and_axes({strategy, hook, zero, balance, find_unused, static_graph, ignored, quantization}),
        "the bits of a step would depend on the number of ranks: sums are of shards, in one fixed order"},
   };
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,7 @@ namespace ddprun::trainer {
 struct SettingValues {
   std::string_view key;
   std::string_view values;  // such as "= 2 and 3"; empty: any with which the key does something
-  bool (*are_set)(const TrainConfig&);
+  std::function<bool(const TrainConfig&)> are_set;
 };
 // Returns "parallel.zero = 2 and 3".
 std::string to_string(const SettingValues& values);

@@ -24,8 +24,7 @@ namespace {
 
 using pipeline::StageParallelism;
 
-// tensor: null if tensors are not sharded.
-DdpOptions ddp_options(const TrainConfig& c, const TensorParallel* tensor = nullptr) {
+DdpOptions ddp_options(const TrainConfig& c) {
   constexpr double bytes_per_mib = 1024.0 * 1024.0;
   const auto& p = c.parallel;
   DdpOptions options = p.ddp;
@@ -35,8 +34,13 @@ DdpOptions ddp_options(const TrainConfig& c, const TensorParallel* tensor = null
   options.delay_all_reduce_named_params = parse_names(p.delay_all_reduce_named_params);
   options.param_to_hook_all_reduce = p.param_to_hook_all_reduce;
   options.shard_gradients = p.zero > 0;
-  // Gradients that several ranks have alike would be rounded in another way at each that has its own beside them.
-  if (tensor && rounds_buckets(p.hook)) options.apart = tensor->own_gradients();
+  return options;
+}
+
+// Gradients that several ranks have alike would be rounded in another way at each that has its own beside them.
+DdpOptions ddp_options(const TrainConfig& c, const AxisForms& axes) {
+  DdpOptions options = ddp_options(c);
+  if (rounds_buckets(c.parallel.hook)) options.apart = axes.own_gradients();
   return options;
 }
 
@@ -71,7 +75,7 @@ void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group
     return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.sharded.shard_group}}, group.size());
   });
   // Experts are sharded among those ranks of a shard group that have the same ones.
-  if (const int ranks = p.expert * p.context; p.expert > 1 && p.sharded.shard_group % ranks != 0)
+  if (const int ranks = ranks_of_replica(p) / ranks_of_model(p); p.expert > 1 && p.sharded.shard_group % ranks != 0)
     throw make_error(Errc::usage,
                      "parallel.shard_group = {}: expected a multiple of parallel.expert parallel.context = {}",
                      p.sharded.shard_group, ranks);
@@ -113,9 +117,9 @@ std::unique_ptr<DistributedDataParallel> make_ddp(const TrainConfig& c, const Tr
   });
 }
 
-StageParallelism replicated(const TrainConfig& c, const TrainState& state, const TensorParallel* tensor,
+StageParallelism replicated(const TrainConfig& c, const TrainState& state, const AxisForms& axes,
                             const UpdateGate* gate) {
-  DdpOptions options = ddp_options(c, tensor);
+  DdpOptions options = ddp_options(c, axes);
   if (gate) options.cancelled = gate->cancelled();
   auto form = pipeline::distributed_stages(options);
   form.make = [&, options](nn::Module& model, ProcessGroup& group, const StageTensors& stages) {
@@ -125,9 +129,9 @@ StageParallelism replicated(const TrainConfig& c, const TrainState& state, const
 }
 
 // Updates of experts, if they are sharded, too, are those of other ranks than the rest's.
-StageParallelism replicated_experts(const TrainConfig& c, const TensorParallel* tensor, const ExpertParallel& experts,
-                                    const MeshGroups& groups) {
-  const auto options_of = [options = ddp_options(c, tensor)](const StageTensors& stages) {
+StageParallelism replicated_experts(const TrainConfig& c, const AxisForms& axes, const MeshGroups& groups) {
+  const sharding::DimensionShards& experts = *axes.experts();
+  const auto options_of = [options = ddp_options(c, axes)](const StageTensors& stages) {
     DdpOptions own = options;
     own.stages = stages;
     return own;
@@ -149,10 +153,10 @@ StageParallelism replicated_experts(const TrainConfig& c, const TensorParallel* 
           .own_buffers = !ddp_options(c).broadcast_buffers};
 }
 
-StageParallelism sharded(const TrainConfig& c, const MeshGroups& groups, const ExpertParallel* experts) {
+StageParallelism sharded(const TrainConfig& c, const MeshGroups& groups, const AxisForms& axes) {
   check_shard_group(c.parallel, groups.gradients);
   ShardedOptions options = sharded_options(c);
-  if (experts) options.sliced = {experts->shards().names(), &groups.gradients_of_experts};
+  if (axes.experts()) options.sliced = {axes.experts()->names(), &groups.gradients_of_experts};
   auto form = pipeline::sharded_stages(options);
   form.make = [&groups, make = std::move(form.make)](nn::Module& model, ProcessGroup&, const StageTensors& stages) {
     return make(model, groups.gradients, stages);
@@ -201,14 +205,13 @@ StageParallelism summed_by_shard(const TrainConfig& c, TrainState& state, ShardS
 }  // namespace
 
 StageParallelism data_parallel_form(const TrainConfig& c, TrainState& state, const MeshGroups& groups,
-                                    const TensorParallel* tensor, const ExpertParallel* experts, const UpdateGate* gate,
-                                    ShardSumHook*& shard_sums) {
-  if (c.parallel.zero > 1) return sharded(c, groups, experts);
-  if (experts) return replicated_experts(c, tensor, *experts, groups);
+                                    const AxisForms& axes, const UpdateGate* gate, ShardSumHook*& shard_sums) {
+  if (c.parallel.zero > 1) return sharded(c, groups, axes);
+  if (axes.experts()) return replicated_experts(c, axes, groups);
   if (c.parallel.strategy == "local_sgd") return local_steps(c);
   if (is_divided_among_cuda_devices(c.parallel)) return sole_rank();
   if (c.train.shards > 0) return summed_by_shard(c, state, shard_sums);
-  return replicated(c, state, tensor, gate);
+  return replicated(c, state, axes, gate);
 }
 
 }  // namespace ddprun::trainer

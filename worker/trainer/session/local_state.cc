@@ -44,7 +44,7 @@ std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
 // Returns " of pipeline 1 of tensor 0": what a hook keeps is of the parts that this rank has of the model.
 std::string text_of_parts(const DeviceMesh& mesh) {
   std::string text;
-  for (const auto& axis : mesh.shape().among({"pipeline", "expert", "tensor"}))
+  for (const auto& axis : mesh.shape().among(axes_with(&ModelAxis::shards_state)))
     if (mesh.size(axis) > 1) text += fmt::format(" of {} {}", axis, mesh.coordinate(axis));
   return text;
 }
@@ -97,7 +97,7 @@ void LocalState::add_own_parameters() {
 
 // Makes the optimizer if there is none yet, or only one of the whole model.
 void LocalState::make_optimizer_of_parts() {
-  if (state_.optimizer && !shards_ && forms_.dimension_shards().empty() && !forms_.pipelined) return;
+  if (state_.optimizer && !shards_ && forms_.axes.shards().empty() && !forms_.pipelined) return;
   auto groups = parameter_groups(config_, *state_.model);
   if (shards_ || forms_.pipelined) groups = groups_of(parameters_, std::move(groups));
   state_.parts = shards_ || forms_.pipelined ? parameters_ : optim::NamedParameters{};
@@ -107,7 +107,7 @@ void LocalState::make_optimizer_of_parts() {
 }
 
 bool LocalState::is_updated_alone() const {
-  return optim::is_elementwise(config_.optim.name) || (!shards_ && forms_.dimension_shards().empty());
+  return optim::is_elementwise(config_.optim.name) || (!shards_ && forms_.axes.shards().empty());
 }
 
 // Returns what an optimizer needs that is not of single elements, if there are parts of tensors.
@@ -180,7 +180,7 @@ StateParts LocalState::parts() {
 void LocalState::visit_parameters(const DataParallelism::Visitor& visit) {
   forms_.parallelism.visit_parameters([&](const std::string& name, const Tensor& value) {
     Tensor whole = value;
-    for (const auto* each : forms_.dimension_shards()) whole = each->whole(name, whole);
+    for (const auto* each : forms_.axes.shards()) whole = each->whole(name, whole);
     visit(name, whole);
   });
 }
@@ -198,8 +198,8 @@ void LocalState::visit_replicas(const ReplicaVisitor& visit) {
     ProcessGroup* const group = has_parts ? forms_.parallelism.replica_group() : &forms_.replicas_of(name);
     if (group) visit(*group, name, parameter.value());
     // Parameters that are not sliced are the same at the ranks that shard the others, unless these shard them, too.
-    for (const auto* each : forms_.dimension_shards())
-      if (!each->contains(name) && (!has_parts || each->axis() != "expert"))
+    for (const auto* each : forms_.axes.shards())
+      if (!each->contains(name) && (!has_parts || each != forms_.axes.experts()))
         visit(each->group(), name, parameter.value());
   }
 }

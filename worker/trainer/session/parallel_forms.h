@@ -8,17 +8,15 @@
 
 #include "worker/comm/process_group.h"
 #include "worker/data/dataset.h"
-#include "worker/parallel/forms/context/context_parallel.h"
 #include "worker/parallel/forms/data/data_parallel.h"
 #include "worker/parallel/forms/data/sync_batch_norm.h"
 #include "worker/parallel/forms/data_parallelism.h"
-#include "worker/parallel/forms/expert/expert_parallel.h"
-#include "worker/parallel/forms/tensor/tensor_parallel.h"
 #include "worker/parallel/mesh/device_mesh.h"
 #include "worker/parallel/sharding/parameter_placements.h"
 #include "worker/reducer/hooks/shard_sum_hook.h"
 #include "worker/tasks/task.h"
 #include "worker/trainer/config/train_config.h"
+#include "worker/trainer/session/axis_forms.h"
 #include "worker/trainer/session/mesh_groups.h"
 #include "worker/trainer/session/model_pipeline.h"
 #include "worker/trainer/session/update_gate.h"
@@ -49,10 +47,8 @@ class ParallelForms {
 
   DeviceMesh mesh;
   const MeshGroups groups;
-  const std::unique_ptr<ContextParallel> context;  // set with parallel.context
-  const std::unique_ptr<TensorParallel> tensor;    // set with parallel.tensor
-  const std::unique_ptr<ExpertParallel> experts;   // set with parallel.expert
-  const std::unique_ptr<tasks::Task> own_task;     // replaces the job's if ranks have parts of the scores
+  const AxisForms axes;                         // those on the axes of model_axes() but the pipeline's
+  const std::unique_ptr<tasks::Task> own_task;  // replaces the job's if ranks have parts of the scores
   const tasks::Task& task;
   const std::unique_ptr<pipeline::DevicePipeline> device_pipeline;  // set with parallel.micro_batches and devices
   const std::vector<pipeline::Layer> layers;              // set with parallel.pipeline if their times are needed
@@ -67,34 +63,22 @@ class ParallelForms {
 
   // By what the sum of all gradients is divided: their average is one over the ranks that have gradients of their own.
   int gradient_divisor() const { return shard_sums ? 1 : groups.gradients.size(); }
-  // The tensors of which each rank of some has a slice, by axis of the mesh, the outermost first.
-  sharding::ShardsOnAxes dimension_shards() const;
   // Returns the group of a tensor's replicas: the ranks that have gradients of their own of the same part of it.
   ProcessGroup& replicas_of(const std::string& parameter) const {
-    return experts && experts->shards().contains(parameter) ? groups.gradients_of_experts : groups.gradients;
+    return axes.is_expert(parameter) ? groups.gradients_of_experts : groups.gradients;
   }
   // The model's device, where its inputs are, and the one where losses are computed.
   Device device() const { return device_; }
   Device targets_device() const { return targets_device_; }
 
-  // Returns this rank's positions of inputs or targets that have all.
-  Tensor own_positions(const Tensor& all) const { return context ? context->own_positions(all) : all; }
-  // Returns whether this rank's losses are of samples, or of parts of them, that no other rank before it has.
-  bool has_own_losses() const { return !tensor || tensor->group().rank() == 0; }
   // Returns whether no rank before it has the same part of the model's layers, if it is a pipeline's.
   bool is_first_of_stage() const {
     return mesh.all().rank() % (mesh.all().size() / (groups.stages ? groups.stages->size() : 1)) == 0;
   }
   // Returns whether ranks may have shares of a step by their speed; in a pipeline layers move instead.
   bool allows_shares() const { return !pipelined; }
-  // Returns whether ranks compute for the samples of others, so that each makes as many passes as the one with most.
-  bool needs_equal_passes() const { return experts != nullptr; }
   // Returns whether all ranks need equally many micro-batches in a step.
   bool needs_equal_batches() const { return sync_batch_norm.has_value(); }
-  // To be called once all passes of a step are done. updated: LocalState::parameters().
-  void complete_gradients(const optim::NamedParameters& updated) {
-    if (tensor) tensor->complete_gradients(updated);
-  }
   // The time that this rank has waited for other ranks and the network.
   std::chrono::nanoseconds waited() const;
   std::uint64_t bytes_sent() const;  // the sum of ProcessGroup::bytes_sent() of all groups

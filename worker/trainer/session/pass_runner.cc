@@ -33,7 +33,7 @@ class PassRunner final : public StepRunner {
   Evaluation evaluate(const data::Dataset& samples) override {
     auto options = evaluation_options();
     const auto forward = [this](const Variable& input) { return forms_.parallelism.forward(input); };
-    if (!forms_.context) {
+    if (!forms_.axes.divides_positions()) {
       options.forward = forward;
     } else {
       // The ranks of a context group have the same samples; each adds the part of its positions.

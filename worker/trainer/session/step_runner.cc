@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "worker/autograd/ops/elementwise.h"
+#include "worker/parallel/forms/expert/expert_parallel.h"
 
 namespace ddprun::trainer {
 
@@ -11,12 +12,12 @@ StepRunner::StepRunner(const TrainConfig& config, TrainState& state, ParallelFor
     : config_(config), state_(state), forms_(forms), values_(values), mixtures_(mixtures_of_experts(*state.model)) {}
 
 data::Batch StepRunner::own_part(const data::Batch& batch) const {
-  if (!forms_.context) return batch.to(forms_.device(), forms_.targets_device());
+  if (!forms_.axes.divides_positions()) return batch.to(forms_.device(), forms_.targets_device());
   data::Batch own;
   own.samples = batch.samples;
   own.epoch = batch.epoch;
-  own.add("input", forms_.own_positions(batch.input()));
-  own.add("target", forms_.own_positions(batch.target()));
+  own.add("input", forms_.axes.own_positions(batch.input()));
+  own.add("target", forms_.axes.own_positions(batch.target()));
   return own;
 }
 
@@ -50,7 +51,7 @@ EvaluationOptions StepRunner::evaluation_options() const {
   return {.batch_size = config_.eval.batch_size,
           .workers = std::min(config_.data.loader.workers, 1),
           .shards = static_cast<int>(config_.train.shards),
-          .equal_passes = forms_.parallelism.reduces_every_pass() || forms_.needs_equal_passes(),
+          .equal_passes = forms_.parallelism.reduces_every_pass() || forms_.axes.needs_equal_passes(),
           .device = forms_.device()};
 }
 

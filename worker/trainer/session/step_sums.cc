@@ -34,7 +34,7 @@ WorkPtr StepSums::start(bool with_losses) {
 std::vector<double> StepSums::own_losses() const {
   if (from_.forms.shard_sums) return {from_.forms.shard_sums->loss_sum()};
   auto sums = from_.values.loss_sums();
-  if (!from_.forms.has_own_losses()) std::ranges::fill(sums, 0.0);
+  if (!from_.forms.axes.has_own_losses()) std::ranges::fill(sums, 0.0);
   return sums;
 }
 

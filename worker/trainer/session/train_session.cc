@@ -72,7 +72,7 @@ StepResult TrainSession::step(StepRequests requests) {
   const std::size_t counted = batches.size();
   for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);
   const auto largest_count = batches_.largest_count(result.samples, forms_.groups.samples.size());
-  while (forms_.needs_equal_passes() && std::ssize(batches) < largest_count)
+  while (forms_.axes.needs_equal_passes() && std::ssize(batches) < largest_count)
     batches.push_back(runner_->own_part(batches_.any_sample()));
   timer.end(&StepTimes::data);
   optimize({.batches = batches,
@@ -165,7 +165,7 @@ void TrainSession::optimize(const StepRunner::Step& step, StepRequests requests,
   auto memory = std::make_optional<MemoryWatch>();
   runner_->run(step, timer);
   local_.define_gradients();
-  forms_.complete_gradients(local_.parameters());
+  forms_.axes.complete_gradients(local_.parameters());
   if (recovers_) forms_.parallelism.sync_buffers();
   result.activation_peak = memory->peak();
   result.peaks_by_place = {.device = memory->peak(DeviceType::cuda), .host = memory->peak(DeviceType::cpu)};

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "worker/trainer/config/model_axes.h"
+
 namespace ddprun::trainer {
 namespace {
 
@@ -23,10 +25,10 @@ std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
   std::vector<MeshAxis> axes;
   for (const MeshAxis& axis : forms.mesh.shape().axes()) {
     if (axis.name == "data") {
-      const int others = forms.experts ? forms.groups.gradients.size() / axis.size : 1;
+      const int others = forms.axes.experts() ? forms.groups.gradients.size() / axis.size : 1;
       axes.push_back({"replicate", mesh_rest});
       axes.push_back({"shard", std::max(shards_of(forms) / others, 1)});
-    } else if (axis.name != "context" || forms.experts) {
+    } else if (!model_axis(axis.name).has_own_gradients || forms.axes.experts()) {
       axes.push_back(axis);
     }
   }
@@ -36,10 +38,11 @@ std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
 // Adds the places of the buckets of experts, or those of the others.
 void add_flat_shards(const ParallelForms& forms, const GradientBuckets& all, bool of_experts, FlatShards& shards) {
   const auto is_of_experts = [&](const Bucket& bucket) {
-    return forms.experts && forms.experts->shards().contains(all.parameters[bucket.slices.front().parameter].first);
+    return forms.axes.is_expert(all.parameters[bucket.slices.front().parameter].first);
   };
-  AxisNames axes{"shard"};
-  if (forms.experts) axes = of_experts ? AxisNames{"shard", "context"} : AxisNames{"shard", "expert", "context"};
+  AxisNames axes = axes_with(&ModelAxis::has_own_gradients);
+  if (of_experts) std::erase(axes, forms.axes.experts()->axis());
+  axes.insert(axes.begin(), "shard");
   std::vector<Bucket> buckets = all.buckets;
   std::erase_if(buckets, [&](const Bucket& bucket) { return is_of_experts(bucket) != of_experts; });
   shards.merge(sharding::flat_shards(all.parameters, buckets, mesh_of_updates(forms)->among(axes)));
@@ -64,7 +67,8 @@ FlatShards flat_shards_of(const ParallelForms& forms) {
     parts.push_back(forms.pipelined->buckets_of(rank));
   FlatShards all;
   for (const GradientBuckets& part : parts)
-    for (const bool of_experts : {false, true}) add_flat_shards(forms, part, of_experts, all);
+    for (const bool of_experts : {false, true})
+      if (!of_experts || forms.axes.experts()) add_flat_shards(forms, part, of_experts, all);
   return all;
 }
 
@@ -72,14 +76,18 @@ FlatShards flat_shards_of(const ParallelForms& forms) {
 
 std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms) {
   std::vector<sharding::AxisGroup> axes;
-  const auto add = [&](const char* axis) {
-    if (!forms.mesh.shape().among({axis}).empty()) axes.push_back({axis, &forms.mesh.group(axis)});
+  const auto add = [&](const ModelAxis& axis) {
+    const std::string name(axis.name());
+    if (!forms.mesh.shape().among({name}).empty()) axes.push_back({name, &forms.mesh.group(name)});
   };
-  add("tensor");
+  for (const ModelAxis& axis : model_axes())
+    if (!axis.is_outermost && !axis.has_own_gradients) add(axis);
   // The group of experts' parts has the ranks of the axis "context" as well.
   if (forms.parallelism.sharded_buckets()) axes.push_back({"shard", &forms.parallelism.shard_group_of_slices()});
-  add("expert");
-  add("pipeline");
+  for (const ModelAxis& axis : model_axes())
+    if (axis.shards_state && axis.has_own_gradients) add(axis);
+  for (const ModelAxis& axis : model_axes())
+    if (axis.is_outermost) add(axis);
   return axes;
 }
 
@@ -89,13 +97,13 @@ sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, 
   sharding::ParameterPlacements placements;
   for (const auto& [name, parameter] : model.named_parameters()) {
     sharding::Placement placement = placement_of_whole(forms, mesh, name);
-    const Shape shape = sharding::add_shards(forms.dimension_shards(), name, parameter.shape(), placement);
+    const Shape shape = sharding::add_shards(forms.axes.shards(), name, parameter.shape(), placement);
     if (const auto found = flat.find(name); found != flat.end()) placement.local = found->second;
     placements.add({name, shape.to_vector(), parameter.value().dtype()}, std::move(placement));
   }
   for (const auto& [name, buffer] : model.named_buffers()) {
     sharding::Placement placement = placement_of_whole(forms, mesh, name);
-    const Shape shape = sharding::add_shards(forms.dimension_shards(), name, buffer.shape(), placement);
+    const Shape shape = sharding::add_shards(forms.axes.shards(), name, buffer.shape(), placement);
     placements.add({name, shape.to_vector(), buffer.dtype()}, std::move(placement));
   }
   return placements;

@@ -8,6 +8,7 @@
 #include "worker/nn/quantization/quantize.h"
 #include "worker/reducer/built_in_hooks.h"
 #include "worker/tensor/memory_owner.h"
+#include "worker/trainer/config/model_axes.h"
 #include "worker/trainer/state/fine_tuning.h"
 #include "worker/trainer/state/model_devices.h"
 #include "worker/trainer/state/random_streams.h"
@@ -122,7 +123,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   state.model->set_recompute(recompute_of(config.train));
   place_model(config, *state.model, layout, device);
   const auto& p = config.parallel;
-  const bool is_divided = p.zero > 0 || p.tensor > 1 || p.micro_batches > 0 || p.strategy == "parameter_server";
+  const bool is_divided = p.zero > 0 || shards_state(p) || p.micro_batches > 0 || p.strategy == "parameter_server";
   if (!is_divided) {
     state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
     if (config.train.ema > 0) state.ema.emplace(trained_parameters(*state.model), config.train.ema);

@@ -6,7 +6,7 @@
 #include "worker/nn/layers/attention.h"
 #include "worker/nn/layers/dropout.h"
 #include "worker/nn/layers/position_embedding.h"
-#include "worker/parallel/mesh/counted_group.h"
+#include "worker/parallel/forms/form.h"
 
 namespace ddprun {
 
@@ -29,17 +29,18 @@ namespace ddprun {
 // Threads: one at a time; passes through the model are collective.
 // Errors: the constructor throws Errc::usage for a model without such modules, before it changes it; a pass throws
 // Errc::mismatch for more positions than the model has.
-class ContextParallel {
+class ContextParallel final : public Form {
  public:
   ContextParallel(nn::Module& model, ProcessGroup& group);
-  ~ContextParallel();
+  ~ContextParallel() override;
   ContextParallel(const ContextParallel&) = delete;
   ContextParallel& operator=(const ContextParallel&) = delete;
 
+  bool divides_positions() const override { return true; }
   // Takes (batch, time, ...); returns this rank's part, (batch, time / ranks, ...), in the order of the model.
-  Tensor own_positions(const Tensor& all) const;
+  Tensor own_positions(const Tensor& all) const override;
 
-  const CountedGroup& group() const { return group_; }
+  const CountedGroup& group() const override { return group_; }
 
  private:
   CountedGroup group_;

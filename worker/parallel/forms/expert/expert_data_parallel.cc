@@ -33,13 +33,14 @@ void check_delays(const sharding::DimensionShards& shards, const DdpOptions& opt
           name, awaited);
 }
 
-DdpOptions options_for(const nn::Module& model, const ExpertParallel& experts, bool of_experts, DdpOptions options) {
-  check_delays(experts.shards(), options);
-  for (const auto& [name, parameter] : parameters(model, experts.shards(), !of_experts))
+DdpOptions options_for(const nn::Module& model, const sharding::DimensionShards& experts, bool of_experts,
+                       DdpOptions options) {
+  check_delays(experts, options);
+  for (const auto& [name, parameter] : parameters(model, experts, !of_experts))
     options.ignored_parameters.push_back(name);
   if (of_experts)
     for (const auto& [name, buffer] : model.named_buffers()) options.ignored_parameters.push_back(name);
-  const auto is_other = [&](const std::string& name) { return experts.shards().contains(name) != of_experts; };
+  const auto is_other = [&](const std::string& name) { return experts.contains(name) != of_experts; };
   std::erase_if(options.delay_all_reduce_named_params, is_other);
   if (is_other(options.param_to_hook_all_reduce)) options.param_to_hook_all_reduce.clear();
   return options;
@@ -59,7 +60,7 @@ void add_buckets(std::vector<Bucket>& all, const std::vector<std::pair<std::stri
 
 }  // namespace
 
-GradientBuckets ExpertDataParallel::buckets(const nn::Module& model, const ExpertParallel& experts,
+GradientBuckets ExpertDataParallel::buckets(const nn::Module& model, const sharding::DimensionShards& experts,
                                             const DdpOptions& options) {
   GradientBuckets all{.parameters = model.named_parameters(), .buckets = {}};
   for (const bool of_experts : {true, false})
@@ -67,13 +68,14 @@ GradientBuckets ExpertDataParallel::buckets(const nn::Module& model, const Exper
   return all;
 }
 
-ExpertDataParallel::ExpertDataParallel(nn::Module& model, const ExpertParallel& experts, ProcessGroup& replicas,
-                                       ProcessGroup& all, const DdpOptions& options, const MakeHook& make_hook)
+ExpertDataParallel::ExpertDataParallel(nn::Module& model, const sharding::DimensionShards& experts,
+                                       ProcessGroup& replicas, ProcessGroup& all, const DdpOptions& options,
+                                       const MakeHook& make_hook)
     : model_(model),
       experts_(experts),
       replicas_(replicas),
       all_(all),
-      own_group_(&experts.group().group() == &all ? split(all, 0, all.rank()) : nullptr),
+      own_group_(&experts.group() == &all ? split(all, 0, all.rank()) : nullptr),
       of_experts_(model, replicas, options_for(model, experts, true, options)),
       others_(model, own_group_ ? *own_group_ : all, options_for(model, experts, false, options)) {
   // The gradient of an expert at one rank already includes the tokens of its whole group.
@@ -105,7 +107,7 @@ void ExpertDataParallel::shard() {
   if (!others_.sharded_buckets()->used) return;
   sharded_.used = [this](std::size_t p) {
     const std::string& name = sharded_.parameters[p].first;
-    const auto* part = (experts_.shards().contains(name) ? of_experts_ : others_).sharded_buckets();
+    const auto* part = (experts_.contains(name) ? of_experts_ : others_).sharded_buckets();
     const auto found = std::ranges::find(part->parameters, name, [](const auto& each) { return each.first; });
     return part->used(static_cast<std::size_t>(found - part->parameters.begin()));
   };

@@ -6,7 +6,7 @@
 
 #include "worker/parallel/forms/data/distributed_data_parallel.h"
 #include "worker/parallel/forms/data_parallelism.h"
-#include "worker/parallel/forms/expert/expert_parallel.h"
+#include "worker/parallel/sharding/dimension_shards.h"
 #include "worker/parallel/sharding/sharded_buckets.h"
 
 namespace ddprun {
@@ -26,13 +26,14 @@ class ExpertDataParallel final : public DataParallelism {
   // Makes the hook that averages gradients over a group; empty: they are averaged as they are.
   using MakeHook = std::function<std::unique_ptr<CommHook>(ProcessGroup&)>;
 
-  // replicas: the ranks that have the same experts. With options.shard_gradients the updates of experts are sharded
-  // among these ranks, and those of everything else among all: see sharded_buckets().
-  ExpertDataParallel(nn::Module& model, const ExpertParallel& experts, ProcessGroup& replicas, ProcessGroup& all,
-                     const DdpOptions& options = {}, const MakeHook& make_hook = {});
+  // experts: ExpertParallel::shards(). replicas: the ranks that have the same experts. With options.shard_gradients the
+  // updates of experts are sharded among these ranks, and those of everything else among all: see sharded_buckets().
+  ExpertDataParallel(nn::Module& model, const sharding::DimensionShards& experts, ProcessGroup& replicas,
+                     ProcessGroup& all, const DdpOptions& options = {}, const MakeHook& make_hook = {});
 
   // The buckets of experts and those of everything else. Pure, like that for DdpOptions.
-  static GradientBuckets buckets(const nn::Module& model, const ExpertParallel& experts, const DdpOptions& options);
+  static GradientBuckets buckets(const nn::Module& model, const sharding::DimensionShards& experts,
+                                 const DdpOptions& options);
 
   Variable forward(const Variable& input) override;
   void prepare_forward() override;
@@ -63,7 +64,7 @@ class ExpertDataParallel final : public DataParallelism {
   void shard();
 
   nn::Module& model_;
-  const ExpertParallel& experts_;
+  const sharding::DimensionShards& experts_;
   ProcessGroup& replicas_;
   ProcessGroup& all_;
   const std::unique_ptr<ProcessGroup> own_group_;  // a group of all ranks; null where experts have another group

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "worker/nn/layers/mixture_of_experts.h"
-#include "worker/parallel/mesh/counted_group.h"
+#include "worker/parallel/forms/form.h"
 #include "worker/parallel/sharding/dimension_shards.h"
 
 namespace ddprun {
@@ -15,7 +15,8 @@ namespace ddprun {
 //
 //   DeviceMesh mesh(world->group(), {{"data", mesh_rest}, {"expert", 2}});
 //   ExpertParallel experts(model, mesh.group("expert"), mesh.all());
-//   ExpertDataParallel ddp(model, experts, mesh.group("data"), mesh.all());   // then as DistributedDataParallel
+//   ExpertDataParallel ddp(model, *experts.shards(), mesh.group("data"), mesh.all());   // then as
+//   DistributedDataParallel
 //
 // The constructor takes a whole model: the ranks of the group get its rank 0's parameters and buffers, and each keeps
 // its shard of the experts, (experts / ranks, ...) of each parameter. Optimizers are made afterwards. The
@@ -25,7 +26,7 @@ namespace ddprun {
 // Threads: one at a time; the constructor is collective over the group, passes through the model over all ranks.
 // Errors: the constructor throws Errc::usage for a model without experts or a number of experts that is no
 //   multiple of the ranks, before it changes the model, and Errc::mismatch for ranks with different models.
-class ExpertParallel final : private nn::ExpertExchange {
+class ExpertParallel final : public Form, private nn::ExpertExchange {
  public:
   // routing: all ranks with tokens of their own.
   ExpertParallel(nn::Module& model, ProcessGroup& group, ProcessGroup& routing);
@@ -34,8 +35,9 @@ class ExpertParallel final : private nn::ExpertExchange {
   ExpertParallel& operator=(const ExpertParallel&) = delete;
 
   // The parameters that the ranks shard: those of experts.
-  const sharding::DimensionShards& shards() const { return shards_; }
-  const CountedGroup& group() const { return group_; }
+  const sharding::DimensionShards* shards() const override { return &shards_; }
+  bool needs_equal_passes() const override { return true; }
+  const CountedGroup& group() const override { return group_; }
 
  private:
   // received: the result of exchange_counts(). sums: those that run() returns.

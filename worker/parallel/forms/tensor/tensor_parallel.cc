@@ -8,6 +8,7 @@
 #include "worker/nn/layers/mixture_of_experts.h"
 #include "worker/nn/layers/position_embedding.h"
 #include "worker/nn/sample_part.h"
+#include "worker/parallel/forms/tensor/cross_entropy.h"
 #include "worker/parallel/forms/tensor/layers.h"
 #include "worker/parallel/group_tensors.h"
 
@@ -98,6 +99,13 @@ std::vector<std::string> TensorParallel::own_gradients() const {
   std::vector<std::string> names = shards_.names();
   names.insert(names.end(), partial_.begin(), partial_.end());
   return names;
+}
+
+Form::CrossEntropy TensorParallel::cross_entropy(std::int64_t ignored) {
+  if (!shards_scores_) return {};
+  return [this, ignored](const Variable& scores, const Tensor& targets) {
+    return vocabulary_parallel_cross_entropy(scores, targets, group_, ignored);
+  };
 }
 
 void TensorParallel::complete_gradients(const optim::NamedParameters& parameters) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "worker/optim/parameter_group.h"
+#include "worker/parallel/forms/form.h"
 #include "worker/parallel/forms/tensor/collectives.h"
 #include "worker/parallel/forms/tensor/layers.h"
 #include "worker/parallel/forms/tensor/plan.h"
@@ -28,25 +30,25 @@ namespace ddprun {
 // Threads: one at a time; the constructor is collective, and so are passes through the model.
 // Errors: the constructor throws Errc::usage naming the module and the size that does not divide, before it changes the
 //   model, and Errc::mismatch for ranks with different models.
-class TensorParallel {
+class TensorParallel final : public Form {
  public:
   TensorParallel(nn::Module& model, const TensorPlan& plan, ProcessGroup& group);
 
   // To be called with Unsharded::positions after the passes of a step, before their gradients are used: the gradients
   // of what is not sharded become those of all positions. parameters: the model's, or this rank's parts of them under
   // their names. Collective.
-  void complete_gradients(const optim::NamedParameters& parameters);
+  void complete_gradients(const optim::NamedParameters& parameters) override;
 
   // The parameters that the ranks shard, for checkpoints.
-  const sharding::DimensionShards& shards() const { return shards_; }
-  // Returns the parameters whose gradients the ranks of the group do not have alike before complete_gradients(): those
-  // of slices, and those of each rank's positions.
-  std::vector<std::string> own_gradients() const;
-  // Returns whether the model's results are scores of which each rank has some classes: see
-  // vocabulary_parallel_cross_entropy().
+  const sharding::DimensionShards* shards() const override { return &shards_; }
+  // Those of slices, and those of each rank's positions.
+  std::vector<std::string> own_gradients() const override;
+  // Returns whether the model's results are scores of which each rank has some classes.
   bool shards_scores() const { return shards_scores_; }
+  // vocabulary_parallel_cross_entropy() where ranks have some of the classes.
+  CrossEntropy cross_entropy(std::int64_t ignored) override;
   CountedGroup& group() { return group_; }
-  const CountedGroup& group() const { return group_; }
+  const CountedGroup& group() const override { return group_; }
 
  private:
   void apply(nn::Module& model, const TensorRule& rule);

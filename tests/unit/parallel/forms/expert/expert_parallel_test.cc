@@ -53,12 +53,12 @@ TEST_CASE("gradients of divided experts are those of one rank with all samples")
       const DeviceMesh mesh(group, {{"data", mesh_rest}, {"expert", expert}});
       const auto model = make_gpt_with_experts();
       ExpertParallel experts(*model, mesh.group("expert"), mesh.all());
-      ExpertDataParallel ddp(*model, experts, mesh.group("data"), mesh.all());
+      ExpertDataParallel ddp(*model, *experts.shards(), mesh.group("data"), mesh.all());
       ddp.zero_grad();
       const auto stream = static_cast<std::uint64_t>(2 * group.rank());
       loss_of(ddp.forward(Variable(tokens(stream))), stream + 1).backward();
       for (const auto& [name, parameter] : model->named_parameters()) {
-        const double error = largest_difference(experts.shards().whole(name, parameter.grad()), whole.at(name));
+        const double error = largest_difference(experts.shards()->whole(name, parameter.grad()), whole.at(name));
         require(error < 2e-6, "the gradient of " + name + " differs by " + std::to_string(error));
       }
     });
@@ -88,14 +88,14 @@ TEST_CASE("a rank without samples computes its experts for the others") {
     const DeviceMesh mesh(group, {{"data", mesh_rest}, {"expert", 2}});
     const auto model = make_gpt_with_experts();
     ExpertParallel experts(*model, mesh.group("expert"), mesh.all());
-    ExpertDataParallel ddp(*model, experts, mesh.group("data"), mesh.all());
+    ExpertDataParallel ddp(*model, *experts.shards(), mesh.group("data"), mesh.all());
     ddp.zero_grad();
     const double factor = group.rank() == 0 ? 1 : 0;
     const nn::LossFactorScope scope(factor);
     mul(loss_of(ddp.forward(Variable(tokens(0))), 1), factor).backward();
     for (const auto& [name, parameter] : model->named_parameters()) {
       const Variable doubled = mul(Variable(parameter.grad()), 2);
-      const double error = largest_difference(experts.shards().whole(name, doubled.value()), whole.at(name));
+      const double error = largest_difference(experts.shards()->whole(name, doubled.value()), whole.at(name));
       require(error < 2e-6, "the gradient of " + name + " differs by " + std::to_string(error));
     }
   });
@@ -129,7 +129,7 @@ TEST_CASE("a delayed parameter waits for none that is averaged apart from it") {
       ExpertParallel experts(*model, mesh.group("expert"), mesh.all());
       const DdpOptions options{.delay_all_reduce_named_params = {delayed}, .param_to_hook_all_reduce = awaited};
       try {
-        const ExpertDataParallel ddp(*model, experts, mesh.group("data"), mesh.all(), options);
+        const ExpertDataParallel ddp(*model, *experts.shards(), mesh.group("data"), mesh.all(), options);
       } catch (const Error& e) {
         require(e.code() == Errc::usage, e.what());
         if (group.rank() == 0) text = e.what();
@@ -157,7 +157,7 @@ TEST_CASE("a model is evaluated by all its ranks, and experts are whole again as
     require(largest_difference((*model)(Variable(tokens())).value(), expected) < 2e-6, "results");
     sharding::NamedTensors own;
     for (const auto& [name, parameter] : model->named_parameters()) own.emplace_back(name, parameter.value());
-    const auto placements = sharding::placements_of({&experts.shards()}, own);
+    const auto placements = sharding::placements_of({experts.shards()}, own);
     const auto gathered =
         sharding::ShardedState(sharding::placed_tensors(placements, own, nullptr), own, group).gather();
     require(gathered.size() == (group.rank() == 0 ? own.size() : 0), "rank 0 has the whole");

@@ -49,7 +49,7 @@ void check_like_whole(const char* name, const MakeModel& make, const Tensor& inp
       own.backward();
       tensor.complete_gradients(model->named_parameters());
       for (const auto& [path, parameter] : model->named_parameters()) {
-        const Tensor gradient = tensor.shards().whole(path, parameter.grad());
+        const Tensor gradient = tensor.shards()->whole(path, parameter.grad());
         const double error = largest_difference(gradient, whole->parameter(path).grad());
         require(error < tolerance, "the gradient of " + path + " differs by " + std::to_string(error));
       }
@@ -178,8 +178,8 @@ TEST_CASE("each rank keeps its share of every divided parameter") {
       for (const auto& [name, parameter] : model->named_parameters()) {
         const std::size_t bytes = whole->parameter(name).value().bytes();
         const std::size_t own = parameter.value().storage()->bytes();
-        require(own == (tensor.shards().contains(name) ? bytes / static_cast<std::size_t>(ranks) : bytes), name);
-        divided += tensor.shards().contains(name) ? 1 : 0;
+        require(own == (tensor.shards()->contains(name) ? bytes / static_cast<std::size_t>(ranks) : bytes), name);
+        divided += tensor.shards()->contains(name) ? 1 : 0;
       }
       require(divided == 1 + 2 * 6, "the embedding, and six tensors of each block");
     });
@@ -211,7 +211,7 @@ TEST_CASE("all ranks begin with rank 0's parameters") {
     const TensorParallel tensor(*model, tensor_plan("mlp", *model), group);
     for (const auto& [name, parameter] : model->named_parameters())
       require(
-          largest_difference(tensor.shards().whole(name, parameter.value()), expected->parameter(name).value()) == 0,
+          largest_difference(tensor.shards()->whole(name, parameter.value()), expected->parameter(name).value()) == 0,
           name);
   });
 }
@@ -226,7 +226,7 @@ TEST_CASE("rank 0 has parameters and an optimizer's state whole, and gives every
       own.emplace_back(name + ".exp_avg", parameter.value());
       own.emplace_back(name + ".steps", Tensor::from<std::int64_t>({3}, {}));
     }
-    const auto placements = sharding::placements_of({&tensor.shards()}, parameters);
+    const auto placements = sharding::placements_of({tensor.shards()}, parameters);
     const sharding::ShardedState state(sharding::placed_tensors(placements, own, nullptr), own, group);
     const auto gathered = state.gather();
     require(gathered.size() == (group.rank() == 0 ? own.size() : 0), "rank 0 alone");
