@@ -14,9 +14,10 @@ build_sanitized() {  # preset
   building=$!
 }
 
-# Begins the build of the next preset that has its turn, if any.
-build_next_sanitized() {
+# Begins the build of the next preset that has its turn, if any, and if the time allows.
+build_next_sanitized() {  # seconds that have to be left
   local part
+  (($(seconds_left) >= $1)) || return 0
   for part in "${parts[@]}"; do
     if [[ -v sanitized_seconds[$part] && ! -v begun[$part] ]]; then
       begun[$part]=1
@@ -27,7 +28,7 @@ build_next_sanitized() {
 }
 
 # A build that takes longer than the run may is ended: no time is left for its tests then.
-await_sanitized() {  # preset
+await_sanitized() {  # preset, whose build has begun
   until_limit "$building" &
   local watch=$! code=0
   wait "$building" || code=$?
