@@ -155,7 +155,7 @@ TEST_CASE("what does not fit the ranks, or does not go with experts, is refused 
   CHECK_THAT(refusal(gpt, {4, 2}, "strategy = local_sgd\n"),
              Catch::Contains("parallel.expert = 2: it does not go with parallel.strategy = local_sgd: "));
   CHECK(refusal(gpt, {4, 2}, "context = 2\nzero = 2\nshard_group = 2\n") ==
-        "parallel.shard_group = 2: expected a multiple of parallel.expert parallel.context = 4");
+        "parallel.shard_group = 2: expected a multiple of parallel.context parallel.expert = 4");
   CHECK_THAT(refusal(gpt, {4, 2}, "zero = 2\nhook = int8\n"),
              Catch::Contains("parallel.zero = 2: it does not go with parallel.hook = int8: "));
   CHECK_THAT(refusal(gpt, {1, 1}, "strategy = data_parallel\ndevices = cpu:0 cpu:1\n"),

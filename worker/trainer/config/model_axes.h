@@ -24,7 +24,7 @@ struct ModelAxis {
   // have the same.
   bool has_own_gradients = false;
   bool has_own_losses = false;  // each rank has losses of its samples or positions, or one alone has losses
-  // Returns whether the model has what the axis divides. Null: every model has.
+  // Returns whether the model has what the axis divides. Null: every model has it.
   bool (*is_possible)(const TrainConfig&) = nullptr;
   // Refuses other settings with which the ranks cannot do this, as check_parallel() does. Null: there are none.
   void (*check)(const TrainConfig&, const Settings&) = nullptr;

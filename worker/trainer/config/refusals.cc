@@ -34,6 +34,12 @@ SettingValues several_ranks(const ModelAxis& axis) {
 bool is_any(const ModelAxis&) {
   return true;
 }
+bool has_same_samples(const ModelAxis& axis) {
+  return !axis.has_own_samples;
+}
+bool has_own_gradients(const ModelAxis& axis) {
+  return axis.has_own_gradients;
+}
 // A pipeline has parallel.micro_batches, which the same row names.
 bool has_no_micro_batches(const ModelAxis& axis) {
   return !axis.is_outermost;
@@ -49,10 +55,6 @@ std::vector<SettingValues> and_axes(std::vector<SettingValues> all, bool (*holds
 const SettingValues zero{"parallel.zero", "", [](const Config& c) { return c.parallel.zero > 0; }};
 const SettingValues divided_gradients{"parallel.zero", "= 2 and 3",
                                       [](const Config& c) { return c.parallel.zero > 1; }};
-const SettingValues tensor = several_ranks(model_axis("tensor"));
-const SettingValues context = several_ranks(model_axis("context"));
-const SettingValues expert = several_ranks(model_axis("expert"));
-const SettingValues pipeline = several_ranks(model_axis("pipeline"));
 const SettingValues micro_batches{"parallel.micro_batches", "",
                                   [](const Config& c) { return c.parallel.micro_batches > 0; }};
 const SettingValues hook{"parallel.hook", "", averages_by_hook};
@@ -99,8 +101,7 @@ std::vector<Refusal> gradient_rows() {
         [](const Config& c) { return ddprun::rounds_buckets(c.parallel.hook); }},
        {divided_gradients},
        "it rounds a bucket as a whole, of which a rank has a part alone"},
-      {ignored,
-       {context, expert},
+      {ignored, and_axes({}, has_own_gradients),
        "several ranks compute parts of the same sample, or compute for each other, and need the same parameters"},
       {whole_tensors,
        {server},
@@ -123,8 +124,7 @@ std::vector<Refusal> strategy_rows() {
 
 std::vector<Refusal> layout_rows() {
   return {
-      {devices,
-       {divided_gradients, tensor, context, pipeline},
+      {devices, and_axes({divided_gradients}, has_same_samples),
        "ranks exchange parts of a model, or of its passes, from one device each"},
       {{"parallel.micro_batches", "with parallel.devices", is_device_pipeline},
        {balance},
@@ -134,17 +134,17 @@ std::vector<Refusal> layout_rows() {
        "ranks or devices may have different numbers of micro-batches, and so no statistics in common"},
       {data_parallel, {experts}, "replicas compute, and the load of experts is counted in the model's own layers"},
       {{"train.device", "= cuda", asks_for_cuda},
-       {server,
-        zero,
-        tensor,
-        context,
-        pipeline,
-        experts,
-        shards,
-        quantization,
-        {"optim.name", "other than sgd, adam and adamw",
-         [](const Config& c) { return c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw"; }},
-        {"optim.offload", "", [](const Config& c) { return !c.optim.offload.empty(); }}},
+       and_axes({server,
+                 zero,
+                 experts,
+                 shards,
+                 quantization,
+                 {"optim.name", "other than sgd, adam and adamw",
+                  [](const Config& c) {
+                    return c.optim.name != "sgd" && c.optim.name != "adam" && c.optim.name != "adamw";
+                  }},
+                 {"optim.offload", "", [](const Config& c) { return !c.optim.offload.empty(); }}},
+                has_same_samples),
        "they exchange, round or update only memory of the host so far: use cpu"},
       {{"parallel.devices", "= several CUDA devices",
         [](const Config& c) { return asks_for_cuda(c) && is_divided_among_cuda_devices(c.parallel); }},

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/error.h"
 #include "worker/parallel/forms/data/device_hooks.h"
 #include "worker/parallel/forms/data/distributed_data_parallel.h"
@@ -75,10 +77,13 @@ void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group
     return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.sharded.shard_group}}, group.size());
   });
   // Experts are sharded among those ranks of a shard group that have the same ones.
-  if (const int ranks = ranks_of_replica(p) / ranks_of_model(p); p.expert > 1 && p.sharded.shard_group % ranks != 0)
-    throw make_error(Errc::usage,
-                     "parallel.shard_group = {}: expected a multiple of parallel.expert parallel.context = {}",
-                     p.sharded.shard_group, ranks);
+  const int ranks = ranks_of_replica(p) / ranks_of_model(p);
+  if (p.expert == 1 || p.sharded.shard_group % ranks == 0) return;
+  std::string keys;
+  for (const ModelAxis* axis : axes_in_use(p))
+    if (axis->has_own_gradients) keys += fmt::format(" {}", axis->key);
+  throw make_error(Errc::usage, "parallel.shard_group = {}: expected a multiple of{} = {}", p.sharded.shard_group, keys,
+                   ranks);
 }
 
 std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group, Device device) {

@@ -19,7 +19,7 @@ int shards_of(const ParallelForms& forms) {
   return forms.parallelism.sharded_buckets() ? forms.parallelism.shard_group().size() : 1;
 }
 
-// Returns the mesh with the sizes of its axes: neighbours on "data" and "context" shard together. Where experts are
+// Returns the mesh with the sizes of its axes: neighbours with gradients of their own shard together. Where experts are
 // sharded their updates are sharded over fewer axes than the others, and each of these axes stays.
 std::shared_ptr<const MeshShape> mesh_of_updates(const ParallelForms& forms) {
   std::vector<MeshAxis> axes;
@@ -82,7 +82,7 @@ std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms) {
   };
   for (const ModelAxis& axis : model_axes())
     if (!axis.is_outermost && !axis.has_own_gradients) add(axis);
-  // The group of experts' parts has the ranks of the axis "context" as well.
+  // The group of experts' parts has the ranks of the other axes with gradients of their own as well.
   if (forms.parallelism.sharded_buckets()) axes.push_back({"shard", &forms.parallelism.shard_group_of_slices()});
   for (const ModelAxis& axis : model_axes())
     if (axis.shards_state && axis.has_own_gradients) add(axis);

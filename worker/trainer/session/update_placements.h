@@ -11,9 +11,9 @@ namespace ddprun::trainer {
 std::vector<sharding::AxisGroup> axes_of_updates(const ParallelForms& forms);
 
 // Returns the placement of what the ranks update of each parameter, and so of what an optimizer keeps of it, and that
-// of buffers, on a mesh of all ranks: "pipeline", "replicate", "shard", "expert", "context" and "tensor", of which
-// "replicate" and "shard" replace "data", and "context" as well if experts are not sharded. Pure: it looks only at the
-// forms and at the shapes of parameters.
+// of buffers, on a mesh of all ranks: that of the forms, where "replicate" and "shard" replace "data" and, if experts
+// are not sharded, the other axes whose ranks have gradients of their own. Pure: it looks only at the forms and at the
+// shapes of parameters.
 sharding::ParameterPlacements placements_of_updates(const ParallelForms& forms, const nn::Module& model);
 
 }  // namespace ddprun::trainer
