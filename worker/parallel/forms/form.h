@@ -14,7 +14,7 @@
 namespace ddprun {
 
 // A form of parallel training in which the neighbouring ranks of an axis compute a model's passes for each other. Its
-// constructor changes the model; these methods say what follows for whoever trains it. By default, nothing does.
+// constructor changes the model; its methods tell a training loop what to do differently. By default, that is nothing.
 //
 // Ownership: model and group outlive it. Threads: one at a time.
 class Form {
