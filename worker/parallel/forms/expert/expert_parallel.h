@@ -15,8 +15,9 @@ namespace ddprun {
 //
 //   DeviceMesh mesh(world->group(), {{"data", mesh_rest}, {"expert", 2}});
 //   ExpertParallel experts(model, mesh.group("expert"), mesh.all());
-//   ExpertDataParallel ddp(model, *experts.shards(), mesh.group("data"), mesh.all());   // then as
-//   DistributedDataParallel
+//   ExpertDataParallel ddp(model, *experts.shards(), mesh.group("data"), mesh.all());
+//
+// Training goes on as with DistributedDataParallel.
 //
 // The constructor takes a whole model: the ranks of the group get its rank 0's parameters and buffers, and each keeps
 // its shard of the experts, (experts / ranks, ...) of each parameter. Optimizers are made afterwards. The
