@@ -46,13 +46,14 @@ double sent_by(const TrainConfig& config, int ranks, const RankUse& run) {
   const SharedBytes bytes{.parameters = static_cast<std::size_t>(run.shared_parameters),
                           .buffers = static_cast<std::size_t>(run.shared_buffers),
                           .experts = static_cast<std::size_t>(run.shared_experts)};
-  const auto micro_batches = micro_batches_of_step(config, ranks / ranks_of_sample(p));
-  return static_cast<double>(*bytes_sent_in_step(p, bytes, micro_batches, ranks / ranks_of_model(p))) + run.sent_within;
+  const auto micro_batches = micro_batches_of_step(config, ranks / ranks_of_sample(p.ranks));
+  return static_cast<double>(*bytes_sent_in_step(p, bytes, micro_batches, ranks / ranks_of_model(p.ranks))) +
+         run.sent_within;
 }
 
 // Computes what compute_step() does, from all blocks of the model. Stages that are cut by hand are not scaled.
 ComputedStep whole_step(const TrainConfig& config, const data::SampleLayout& samples, int ranks) {
-  if (config.parallel.pipeline > 1) return compute_step(config, samples, ranks);
+  if (config.parallel.ranks.on("pipeline") > 1) return compute_step(config, samples, ranks);
   const plugin::Registry registry;
   const RankUse use = DrySteps(samples, registry).of(config, ranks, 0);
   const double sent = sent_by(config, ranks, use) + use.sent_for_update;
@@ -162,7 +163,7 @@ TEST_CASE("the figures of few blocks and stages, scaled, are those of all") {
     const ComputedStep scaled = compute_step(job.config(), layout, ranks);
     // Stages are cut evenly in both, and not by the operations of the output layer, which is large here.
     TrainConfig even = job.config();
-    const int stages = even.parallel.pipeline;
+    const int stages = even.parallel.ranks.on("pipeline");
     for (int s = 1; s < stages; ++s) even.parallel.split += (s > 1 ? ", h." : "h.") + std::to_string(s * 24 / stages);
     const ComputedStep whole = whole_step(even, layout, ranks);
     CHECK(scaled.computed_blocks < scaled.blocks);

@@ -23,8 +23,8 @@ TEST_CASE("the layouts of ranks are all their factorisations, those with replica
   const auto eight = layouts_of(with_experts(), 8);
   std::set<std::string> names;
   for (const Layout& layout : eight) {
-    CHECK(layout.data * ranks_of_replica(with_layout({}, layout).parallel) == 8);
-    CHECK((layout.zero == 0 || layout.data * layout.ranks_on("context") * layout.ranks_on("expert") > 1));
+    CHECK(layout.data * ranks_of_replica(with_layout({}, layout).parallel.ranks) == 8);
+    CHECK((layout.zero == 0 || layout.data * layout.ranks.on("context") * layout.ranks.on("expert") > 1));
     names.insert(to_string(layout));
   }
   CHECK(names.size() == eight.size());
@@ -37,7 +37,7 @@ TEST_CASE("the layouts of ranks are all their factorisations, those with replica
   CHECK(names.contains("data 1 x tensor 2 x pipeline 2 x context 2, zero 3"));
   CHECK(names.contains("data 2 x context 2 x expert 2, zero 2"));
   CHECK(names.contains("data 8, zero 3"));
-  for (const Layout& layout : layouts_of({}, 8)) CHECK(layout.ranks_on("expert") == 1);
+  for (const Layout& layout : layouts_of({}, 8)) CHECK(layout.ranks.on("expert") == 1);
   CHECK(layouts_of(with_experts(), 1) == std::vector<Layout>{Layout{}});
 }
 
@@ -45,12 +45,12 @@ TEST_CASE("in a product of axes few ranks exchange in every layer, and axes by t
   const auto many = layouts_of(with_experts(), 1024);
   bool in_products = false;
   for (const Layout& layout : many) {
-    const int neighbours = layout.ranks_on("tensor") * layout.ranks_on("context") * layout.ranks_on("expert");
-    if (layout.axes.size() > 1) CHECK(neighbours <= most_neighbours);
-    CHECK_FALSE((in_products && layout.axes.size() <= 1));
-    in_products = layout.axes.size() > 1;
+    const int neighbours = layout.ranks.on("tensor") * layout.ranks.on("context") * layout.ranks.on("expert");
+    if (is_product(layout)) CHECK(neighbours <= most_neighbours);
+    CHECK_FALSE((in_products && !is_product(layout)));
+    in_products = is_product(layout);
   }
-  CHECK(std::ranges::count(many, Layout{.data = 1, .axes = {{"tensor", 1024}}}) == 1);
+  CHECK(std::ranges::count(many, Layout{.data = 1, .ranks = {{"tensor", 1024}}}) == 1);
 }
 
 TEST_CASE("every layout of a job trains the same samples in a step") {
@@ -60,22 +60,22 @@ TEST_CASE("every layout of a job trains the same samples in a step") {
   for (const Layout& layout : layouts_of(config, 8)) {
     INFO(to_string(layout));
     const auto job = with_layout(config, layout);
-    CHECK(batch_sizes(job.train, layout.data * layout.ranks_on("expert")).step == 48);
+    CHECK(batch_sizes(job.train, layout.data * layout.ranks.on("expert")).step == 48);
     CHECK(job.parallel.zero == layout.zero);
-    for (const ModelAxis& axis : model_axes()) CHECK(job.parallel.*axis.ranks == layout.ranks_on(axis.name()));
-    CHECK((job.parallel.micro_batches > 0) == (layout.ranks_on("pipeline") > 1));
+    CHECK(job.parallel.ranks == layout.ranks);
+    CHECK((job.parallel.micro_batches > 0) == (layout.ranks.on("pipeline") > 1));
   }
-  CHECK(with_layout(config, {.data = 4, .axes = {{"pipeline", 2}}}).parallel.micro_batches == 8);
-  CHECK(with_layout(config, {.data = 4, .axes = {{"expert", 2}}}).train.global_batch_size == 48);
-  CHECK(with_layout(config, {.data = 1, .axes = {{"pipeline", 8}}}).parallel.micro_batches == 32);
+  CHECK(with_layout(config, {.data = 4, .ranks = {{"pipeline", 2}}}).parallel.micro_batches == 8);
+  CHECK(with_layout(config, {.data = 4, .ranks = {{"expert", 2}}}).train.global_batch_size == 48);
+  CHECK(with_layout(config, {.data = 1, .ranks = {{"pipeline", 8}}}).parallel.micro_batches == 32);
   config.train.batch_size = 1;
-  CHECK(with_layout(config, {.data = 4, .axes = {{"pipeline", 2}}}).parallel.micro_batches == 2);
+  CHECK(with_layout(config, {.data = 4, .ranks = {{"pipeline", 2}}}).parallel.micro_batches == 2);
 }
 
 TEST_CASE("the bubble of a layout is that of its schedule") {
   TrainConfig::Parallel parallel;
   CHECK(bubble_of(parallel) == 0);
-  parallel.pipeline = 4;
+  parallel.ranks["pipeline"] = 4;
   parallel.micro_batches = 8;
   CHECK(bubble_of(parallel) == Approx(3.0 / 11));
 }
@@ -85,17 +85,17 @@ TEST_CASE("layouts are listed by time, then those without one by memory, and tho
     LayoutPlan result{.layout = layout, .step = StepPlan{}, .reason = {}};
     if (ms) result.step->time = Seconds(*ms / 1000);
     result.step->measured_ranks = 2;
-    result.step->is_slice = layout.ranks_on("tensor") > 2;
+    result.step->is_slice = layout.ranks.on("tensor") > 2;
     result.step->reason = ms ? "" : "2 ranks would take 2.00 GiB, more than 75 % of the 1.00 GiB that are free here";
     result.step->use.parameters = bytes;
     return result;
   };
-  const auto lines = layout_table({{.layout = {.axes = {{"tensor", 8}}}, .step = {}, .reason = "4 heads"},
-                                   plan({.axes = {{"pipeline", 8}}}, {}, 300),
-                                   plan({.axes = {{"pipeline", 4}}}, {}, 200),
+  const auto lines = layout_table({{.layout = {.ranks = {{"tensor", 8}}}, .step = {}, .reason = "4 heads"},
+                                   plan({.ranks = {{"pipeline", 8}}}, {}, 300),
+                                   plan({.ranks = {{"pipeline", 4}}}, {}, 200),
                                    plan({.data = 8}, 2, 200),
                                    plan({.data = 8, .zero = 1}, 2, 100),
-                                   plan({.data = 2, .axes = {{"tensor", 4}}}, 1, 900)});
+                                   plan({.data = 2, .ranks = {{"tensor", 4}}}, 1, 900)});
   REQUIRE(lines.size() == 8);
   CHECK(lines[1].starts_with("data 2 x tensor 4 "));
   CHECK_THAT(lines[1], Catch::EndsWith("2, scaled"));

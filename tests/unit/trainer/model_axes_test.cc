@@ -9,8 +9,8 @@ using namespace ddprun::trainer;
 
 namespace {
 
-TrainConfig::Parallel on_all_axes() {
-  return {.tensor = 2, .context = 3, .expert = 4, .pipeline = 5};
+AxisRanks on_all_axes() {
+  return {{"tensor", 2}, {"context", 3}, {"expert", 4}, {"pipeline", 5}};
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ TEST_CASE("a mesh has stages outermost, and the ranks that exchange most as neig
 
 TEST_CASE("axes of one rank are not in use") {
   CHECK(axes_in_use({}).empty());
-  const auto used = axes_in_use({.tensor = 2, .pipeline = 2});
+  const auto used = axes_in_use({{"tensor", 2}, {"pipeline", 2}});
   REQUIRE(used.size() == 2);
   CHECK(used.front()->name() == "tensor");
   CHECK(used.back()->name() == "pipeline");
@@ -41,6 +41,6 @@ TEST_CASE("how many ranks share a model, samples or passes follows from what the
 TEST_CASE("ranks have parts of the state on all axes but that of positions") {
   CHECK(axes_with(&ModelAxis::shards_state) == AxisNames{"pipeline", "expert", "tensor"});
   CHECK(axes_with(&ModelAxis::has_own_gradients) == AxisNames{"expert", "context"});
-  CHECK(shards_state({.expert = 2}));
-  CHECK_FALSE(shards_state({.context = 2}));
+  CHECK(shards_state({{"expert", 2}}));
+  CHECK_FALSE(shards_state({{"context", 2}}));
 }

@@ -105,27 +105,27 @@ TEST_CASE("a job of few ranks has the share of the batch of the larger one's ran
 TEST_CASE("a job of which more than two ranks share a model is measured with two") {
   trainer::TrainConfig config;
   config.train.batch_size = 4;
-  config.parallel = {.tensor = 8, .sequence = true};
+  config.parallel = {.ranks = {{"tensor", 8}}, .sequence = true};
   auto small = trainer::small_job(config, 64);
   CHECK(small.ranks == 2);
   CHECK(small.is_slice);
-  CHECK(small.config.parallel.tensor == 2);
+  CHECK(small.config.parallel.ranks.on("tensor") == 2);
   CHECK(small.config.parallel.sequence);
   CHECK(small.config.train.batch_size == 4);
 
   config.train = {.global_batch_size = 64};
-  config.parallel = {.split = "h.1, h.2, h.3", .context = 1, .pipeline = 4, .micro_batches = 16};
+  config.parallel = {.split = "h.1, h.2, h.3", .ranks = {{"pipeline", 4}}, .micro_batches = 16};
   small = trainer::small_job(config, 8);
   CHECK(small.ranks == 2);
-  CHECK(small.config.parallel.pipeline == 2);
+  CHECK(small.config.parallel.ranks.on("pipeline") == 2);
   CHECK(small.config.parallel.split.empty());
   CHECK(small.config.parallel.micro_batches == 8);
   CHECK(small.config.train.batch_size == 8 * 2);  // micro-batches of two samples
 
-  config.parallel = {.zero = 1, .tensor = 2, .pipeline = 2, .micro_batches = 16};
+  config.parallel = {.zero = 1, .ranks = {{"tensor", 2}, {"pipeline", 2}}, .micro_batches = 16};
   small = trainer::small_job(config, 8);
-  CHECK(small.config.parallel.tensor == 2);
-  CHECK(small.config.parallel.pipeline == 1);
+  CHECK(small.config.parallel.ranks.on("tensor") == 2);
+  CHECK(small.config.parallel.ranks.on("pipeline") == 1);
   CHECK(small.config.parallel.micro_batches == 0);
   CHECK(small.config.train.batch_size == 2);
 }

@@ -22,16 +22,16 @@ std::int64_t blocks_of(const TrainConfig::Model& m, const plugin::Registry& regi
 
 void check(const TrainConfig& config, std::int64_t blocks, int ranks) {
   const auto& p = config.parallel;
-  naming_mesh_key(p, [&] { return mesh_sizes(mesh_axes(p), ranks); });
+  naming_mesh_key(p, [&] { return mesh_sizes(mesh_axes(p.ranks), ranks); });
   constexpr std::int64_t others = 3;  // embedding, last normalization and output
-  if (blocks > 0 && p.pipeline > blocks + others)
-    throw make_error(Errc::usage, "parallel.pipeline = {}: the model has {} pieces with parameters", p.pipeline,
-                     blocks + others);
+  if (blocks > 0 && p.ranks.on("pipeline") > blocks + others)
+    throw make_error(Errc::usage, "parallel.pipeline = {}: the model has {} pieces with parameters",
+                     p.ranks.on("pipeline"), blocks + others);
 }
 
 std::vector<RankUse> whole_stages(const TrainConfig& config, int ranks, DrySteps& steps) {
   constexpr int most = 8;
-  const int stages = config.parallel.pipeline, count = std::min(stages, most);
+  const int stages = config.parallel.ranks.on("pipeline"), count = std::min(stages, most);
   std::vector<RankUse> all;
   for (int i = 0; i < count; ++i) {
     const int stage = stages <= most ? i : i * (stages - 1) / (most - 1);
@@ -46,8 +46,8 @@ std::optional<std::size_t> sent_by(const TrainConfig& config, const RankUse& use
   const SharedBytes shared{.parameters = bytes(use.shared_parameters),
                            .buffers = bytes(use.shared_buffers),
                            .experts = bytes(use.shared_experts)};
-  const auto micro_batches = micro_batches_of_step(config, ranks / ranks_of_sample(p));
-  const auto sent = bytes_sent_in_step(p, shared, micro_batches, ranks / ranks_of_model(p));
+  const auto micro_batches = micro_batches_of_step(config, ranks / ranks_of_sample(p.ranks));
+  const auto sent = bytes_sent_in_step(p, shared, micro_batches, ranks / ranks_of_model(p.ranks));
   return sent ? std::optional(*sent + bytes(use.sent_within + use.sent_for_update)) : std::nullopt;
 }
 

@@ -60,7 +60,7 @@ DryJob dry_job(const TrainConfig& given, int ranks) {
   c.parallel.hook = "allreduce";
   c.parallel.balance = false;
   constexpr std::int64_t alike = 2;  // later micro-batches add to gradients like the second one
-  const int sharing = ranks / ranks_of_sample(c.parallel);
+  const int sharing = ranks / ranks_of_sample(c.parallel.ranks);
   const std::int64_t count = micro_batches_of_step(c, sharing);
   if (c.parallel.micro_batches > 0 || count <= alike) return job;
   c.train.batch_size = batch_sizes(c.train, sharing).micro;
@@ -101,7 +101,7 @@ RankUse dry_step(const TrainConfig& given, const data::SampleLayout& layout, int
   const ShapeOnlyScope shapes;
   const DryJob job = dry_job(given, ranks);
   const TrainConfig& config = job.config;
-  const int sharing = ranks / ranks_of_sample(config.parallel);
+  const int sharing = ranks / ranks_of_sample(config.parallel.ranks);
   const std::size_t steps = steps_of(config);
   const auto datasets =
       empty_datasets(config, layout, batch_sizes(config.train, sharing).step * static_cast<std::int64_t>(steps));

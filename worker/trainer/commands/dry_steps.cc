@@ -10,7 +10,7 @@ DrySteps::Key DrySteps::key_of(const TrainConfig& config, int ranks, int rank) {
   Key key{.numbers = {ranks, rank, p.zero, p.sharded.shard_group, p.micro_batches, p.sequence, config.model.gpt.layers,
                       t.batch_size, t.global_batch_size, t.accumulate},
           .split = p.split};
-  for (const ModelAxis& axis : model_axes()) key.numbers.push_back(p.*axis.ranks);
+  for (const ModelAxis& axis : model_axes()) key.numbers.push_back(p.ranks.on(axis.name()));
   return key;
 }
 

@@ -36,7 +36,8 @@ Settings settings_of(TrainConfig& config, const Settings& given, const plugin::R
 std::string key_of(const SmallJob& job) {
   const auto& p = job.config.parallel;
   std::string key = fmt::format("{} ranks:", job.ranks);
-  for (const ModelAxis* axis : axes_in_use(p)) key += fmt::format(" {} {}", axis->name(), p.*(axis->ranks));
+  for (const ModelAxis* axis : axes_in_use(p.ranks))
+    key += fmt::format(" {} {}", axis->name(), p.ranks.on(axis->name()));
   return key + fmt::format(" {} {} {} {}, {} x {} {}", p.zero, p.sharded.shard_group, p.sequence, p.split,
                            job.config.train.batch_size, job.config.train.accumulate, p.micro_batches);
 }
@@ -45,7 +46,7 @@ std::string key_of(const SmallJob& job) {
 class Bubbles {
  public:
   double of(const TrainConfig::Parallel& p) {
-    const auto [known, is_new] = known_.try_emplace({p.pipeline, p.micro_batches});
+    const auto [known, is_new] = known_.try_emplace({p.ranks.on("pipeline"), p.micro_batches});
     if (is_new) known->second = bubble_of(p);
     return known->second;
   }
@@ -122,15 +123,20 @@ std::vector<std::string> missing_times(const std::vector<LayoutPlan>& plans) {
 class FittingAxes {
  public:
   bool may_fit(const Layout& layout) const {
-    return std::ranges::none_of(layout.axes, [this](const auto& axis) { return refused_.contains(axis); });
+    return std::ranges::none_of(axes_in_use(layout.ranks),
+                                [&](const ModelAxis* axis) { return refused_.contains(of(*axis, layout)); });
   }
   void note(const LayoutPlan& plan) {
-    const auto& axes = plan.layout.axes;
-    if (!plan.step && axes.size() == 1 && plan.layout.zero == 0) refused_.insert(*axes.begin());
+    const auto axes = axes_in_use(plan.layout.ranks);
+    if (!plan.step && axes.size() == 1 && plan.layout.zero == 0) refused_.insert(of(*axes.front(), plan.layout));
   }
 
  private:
-  std::set<std::pair<std::string, int>> refused_;
+  static std::pair<std::string_view, int> of(const ModelAxis& axis, const Layout& layout) {
+    return {axis.key, layout.ranks.on(axis.name())};
+  }
+
+  std::set<std::pair<std::string_view, int>> refused_;
 };
 
 }  // namespace
@@ -171,10 +177,10 @@ void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks
     }
   };
   // Products of axes come last, and those of an axis that does not fit are not even computed.
-  const auto first_product = std::ranges::find_if(layouts, [](const Layout& layout) { return layout.axes.size() > 1; });
+  const auto first_product = std::ranges::find_if(layouts, is_product);
   const auto begin_of_products = static_cast<std::size_t>(first_product - layouts.begin());
   add_plans(0, begin_of_products);
-  std::erase_if(layouts, [&](const Layout& layout) { return layout.axes.size() > 1 && !fitting.may_fit(layout); });
+  std::erase_if(layouts, [&](const Layout& layout) { return is_product(layout) && !fitting.may_fit(layout); });
   add_plans(begin_of_products, layouts.size());
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))
     throw make_error(Errc::usage, "no layout of {} ranks fits: {}", ranks, plans.front().reason);

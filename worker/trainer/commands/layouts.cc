@@ -23,13 +23,13 @@ Axes possible_axes(const TrainConfig& config) {
 // Returns the ranks that exchange in every layer.
 int neighbours(const Layout& layout) {
   int ranks = 1;
-  for (const auto& [name, size] : layout.axes)
-    if (!model_axis(name).is_outermost) ranks *= size;
+  for (const ModelAxis* axis : axes_in_use(layout.ranks))
+    if (!axis->is_outermost) ranks *= layout.ranks.on(axis->name());
   return ranks;
 }
 
 bool is_candidate(const Layout& layout) {
-  return layout.axes.size() <= 1 || neighbours(layout) <= most_neighbours;
+  return !is_product(layout) || neighbours(layout) <= most_neighbours;
 }
 
 // Adds the candidates that divide layout.data among these axes as well.
@@ -42,7 +42,7 @@ void add_factorisations(std::span<const ModelAxis* const> axes, const Layout& la
     if (layout.data % size != 0) continue;
     Layout divided = layout;
     divided.data /= size;
-    if (size > 1) divided.axes.emplace(axes.front()->name(), size);
+    divided.ranks[axes.front()->name()] = size;
     add_factorisations(axes.subspan(1), divided, all);
   }
 }
@@ -51,19 +51,23 @@ void add_factorisations(std::span<const ModelAxis* const> axes, const Layout& la
 
 std::string to_string(const Layout& layout) {
   std::string text = fmt::format("data {}", layout.data);
-  for (const ModelAxis& axis : model_axes())
-    if (const int ranks = layout.ranks_on(axis.name()); ranks > 1) text += fmt::format(" x {} {}", axis.name(), ranks);
+  for (const ModelAxis* axis : axes_in_use(layout.ranks))
+    text += fmt::format(" x {} {}", axis->name(), layout.ranks.on(axis->name()));
   if (layout.zero > 0) text += fmt::format(", zero {}", layout.zero);
   return text;
 }
 
+bool is_product(const Layout& layout) {
+  return axes_in_use(layout.ranks).size() > 1;
+}
+
 std::vector<Layout> layouts_of(const TrainConfig& config, int ranks) {
   std::vector<Layout> all;
-  add_factorisations(possible_axes(config), {.data = ranks, .axes = {}}, all);
-  std::ranges::stable_sort(all, {}, [](const Layout& layout) { return layout.axes.size() > 1; });
+  add_factorisations(possible_axes(config), {.data = ranks, .ranks = {}}, all);
+  std::ranges::stable_sort(all, {}, is_product);
   std::vector<Layout> with_zero;
   for (Layout layout : all) {
-    const std::int64_t most = ranks_of_model(with_layout(config, layout).parallel) < ranks ? 3 : 0;
+    const std::int64_t most = ranks_of_model(with_layout(config, layout).parallel.ranks) < ranks ? 3 : 0;
     for (layout.zero = 0; layout.zero <= most; ++layout.zero) with_zero.push_back(layout);
   }
   return with_zero;
@@ -73,19 +77,19 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   constexpr std::int64_t micro_batches_of_stage = 4;
   TrainConfig result = config;
   auto& p = result.parallel;
-  for (const ModelAxis& axis : model_axes()) p.*axis.ranks = layout.ranks_on(axis.name());
+  p.ranks = layout.ranks;
   p.zero = layout.zero;
   if (p.zero < 2) p.sharded.shard_group = 0;
-  const int ranks = layout.data * ranks_of_replica(p);
+  const int ranks = layout.data * ranks_of_replica(p.ranks);
   const std::int64_t step = batch_sizes(config.train, ranks).step;
-  const std::int64_t samples = divide_up<std::int64_t>(step, ranks / ranks_of_sample(p));
+  const std::int64_t samples = divide_up<std::int64_t>(step, ranks / ranks_of_sample(p.ranks));
   result.train.global_batch_size = step;
   result.train.batch_size = 0;
-  if (p.pipeline > 1) result.train.accumulate = 1;  // micro-batches replace it
-  if (p.pipeline == 1)
+  if (p.ranks.on("pipeline") > 1) result.train.accumulate = 1;  // micro-batches replace it
+  if (p.ranks.on("pipeline") == 1)
     p.micro_batches = 0;
   else if (p.micro_batches == 0)
-    p.micro_batches = static_cast<int>(std::min(samples, micro_batches_of_stage * p.pipeline));
+    p.micro_batches = static_cast<int>(std::min(samples, micro_batches_of_stage * p.ranks.on("pipeline")));
   return result;
 }
 

@@ -1,10 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "worker/trainer/config/model_axes.h"
@@ -17,17 +14,15 @@ namespace ddprun::trainer {
 // state.
 struct Layout {
   int data = 1;
-  std::map<std::string, int, std::less<>> axes;  // those of several ranks besides data, by name
+  AxisRanks ranks;
   std::int64_t zero = 0;
 
-  int ranks_on(std::string_view axis) const {
-    const auto found = axes.find(axis);
-    return found == axes.end() ? 1 : found->second;
-  }
   bool operator==(const Layout&) const = default;
 };
 // Returns a text such as "data 2 x tensor 2 x pipeline 2" or "data 8, zero 1".
 std::string to_string(const Layout& layout);
+// Returns whether the layout has several axes besides data.
+bool is_product(const Layout& layout);
 
 // Returns the factorisations of the ranks on the axes that the job's model has something for, and with each stage of
 // ZeRO where there are replicas of a part of the model: first those with one axis beside data, then products of several

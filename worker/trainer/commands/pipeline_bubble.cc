@@ -5,9 +5,9 @@
 namespace ddprun::trainer {
 
 double bubble_of(const TrainConfig::Parallel& parallel) {
-  if (parallel.pipeline == 1) return 0;
+  if (parallel.ranks.on("pipeline") == 1) return 0;
   return simulate(pipeline::plan_schedule(pipeline::parse_schedule(parallel.schedule),
-                                          {.ranks = parallel.pipeline,
+                                          {.ranks = parallel.ranks.on("pipeline"),
                                            .micro_batches = parallel.micro_batches,
                                            .virtual_stages = parallel.virtual_stages}))
       .bubble();

@@ -80,7 +80,7 @@ bool fits(ProcessGroup& group, Device device, std::size_t activations) {
 std::string why_not_larger(Session& session, const TrainConfig& config, const Datasets& datasets,
                            std::size_t activations) {
   const auto& p = config.parallel;
-  if (p.zero > 0 || shards_state(p) || p.micro_batches > 0)
+  if (p.zero > 0 || shards_state(p.ranks) || p.micro_batches > 0)
     return "a state of which each rank or device has a part is trained in one session";
   if (2 * session.step_samples() > datasets.train->size())
     return fmt::format("the training set has {} samples, fewer than a step of twice the batch", datasets.train->size());

@@ -38,7 +38,7 @@ void add_difference(Stages& stages, const Stages& first, const Stages& second, d
 
 // Micro-batches that the first stage has in flight.
 double in_flight(const TrainConfig::Parallel& p) {
-  return p.schedule == "gpipe" ? p.micro_batches : std::min(p.pipeline, p.micro_batches);
+  return p.schedule == "gpipe" ? p.micro_batches : std::min(p.ranks.on("pipeline"), p.micro_batches);
 }
 
 // Returns the names of the blocks with which stages begin.
@@ -72,17 +72,17 @@ class Scaling {
   Scaling(const TrainConfig& config, std::int64_t blocks, int ranks, DrySteps& steps)
       : config_(config),
         steps_(steps),
-        ranks_of_replica_(ranks_of_replica(config.parallel)),
+        ranks_of_replica_(ranks_of_replica(config.parallel.ranks)),
         replicas_(ranks / ranks_of_replica_),
-        micro_batch_(micro_batch_size(config, ranks / ranks_of_sample(config.parallel))),
+        micro_batch_(micro_batch_size(config, ranks / ranks_of_sample(config.parallel.ranks))),
         period_(config.model.experts.experts > 0 ? config.model.experts.every : 1),
-        blocks_of_stage_(divide_up<std::int64_t>(blocks, config.parallel.pipeline)) {}
+        blocks_of_stage_(divide_up<std::int64_t>(blocks, config.parallel.ranks.on("pipeline"))) {}
 
   ScaledStages compute() {
-    if (config_.parallel.pipeline == 1) return {of_size({.replicas = replicas_}), largest_};
+    if (config_.parallel.ranks.on("pipeline") == 1) return {of_size({.replicas = replicas_}), largest_};
     const int few = divides_evenly(config_) ? std::min(replicas_, 4) : replicas_, more = std::min(replicas_, 2 * few);
     // One micro-batch more than stages: each schedule gets to where passes alternate. The others are alike.
-    const Size size{few, 2, 3}, longer{few, std::min(config_.parallel.pipeline, 3), 4}, wider{more, 2, 3};
+    const Size size{few, 2, 3}, longer{few, std::min(config_.parallel.ranks.on("pipeline"), 3), 4}, wider{more, 2, 3};
     const Stages first = of_size(size);
     Stages stages = first;
     const auto& p = config_.parallel;
@@ -101,19 +101,19 @@ class Scaling {
     TrainConfig config = config_;
     auto& p = config.parallel;
     config.model.gpt.layers = blocks_of_stage * size.stages;
-    if (p.pipeline == 1) return config;
+    if (p.ranks.on("pipeline") == 1) return config;
     p.micro_batches = std::min(p.micro_batches, size.most_micro_batches);
-    p.pipeline = size.stages;
+    p.ranks["pipeline"] = size.stages;
     p.split = even_split(size.stages, blocks_of_stage);
     config.train.batch_size = 0;
     config.train.global_batch_size =
-        micro_batch_ * p.micro_batches * size.replicas * ranks_of_replica_ / ranks_of_sample(config_.parallel);
+        micro_batch_ * p.micro_batches * size.replicas * ranks_of_replica_ / ranks_of_sample(config_.parallel.ranks);
     return config;
   }
 
   Stages run(const Size& size, std::int64_t blocks_of_stage) {
     const TrainConfig config = resized(size, blocks_of_stage);
-    const int ranks_of_stage = size.replicas * ranks_of_replica_ / config_.parallel.pipeline;
+    const int ranks_of_stage = size.replicas * ranks_of_replica_ / config_.parallel.ranks.on("pipeline");
     const int ranks = ranks_of_stage * size.stages;
     largest_ = std::max(largest_, config.model.gpt.layers);
     Stages stages{steps_.of(config, ranks, 0)};
@@ -150,8 +150,8 @@ bool can_scale_stages(const TrainConfig& config, std::int64_t blocks) {
   const auto& p = config.parallel;
   constexpr std::int64_t few = 8;
   const std::int64_t period = config.model.experts.experts > 0 ? config.model.experts.every : 1;
-  if (blocks <= few * period || p.pipeline > blocks) return false;
-  return p.pipeline == 1 || (config.model.name == "gpt" && p.virtual_stages == 1 && p.split.empty());
+  if (blocks <= few * period || p.ranks.on("pipeline") > blocks) return false;
+  return p.ranks.on("pipeline") == 1 || (config.model.name == "gpt" && p.virtual_stages == 1 && p.split.empty());
 }
 
 ScaledStages scaled_stages(const TrainConfig& config, std::int64_t blocks, int ranks, DrySteps& steps) {

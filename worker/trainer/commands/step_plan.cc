@@ -37,7 +37,7 @@ double ratio(double a, double b) {
 // The bytes of an all-reduce of this many ranks, where those of the job's hook are not known.
 double bytes_of_average(const TrainConfig& config, const RankUse& use, int ranks) {
   const SharedBytes bytes{.parameters = static_cast<std::size_t>(use.shared_parameters)};
-  return static_cast<double>(*bytes_sent_in_step({}, bytes, 1, ranks / ranks_of_model(config.parallel)));
+  return static_cast<double>(*bytes_sent_in_step({}, bytes, 1, ranks / ranks_of_model(config.parallel.ranks)));
 }
 
 double waiting_ratio(const StepPlan& plan, const TrainConfig& config, const ComputedStep& small_step,
@@ -50,7 +50,7 @@ double waiting_ratio(const StepPlan& plan, const TrainConfig& config, const Comp
 
 // Stages of a pipeline wait in its bubble. If they share processors, one computes while another waits.
 double bubble_factor(const TrainConfig& config, const SmallJob& small) {
-  const bool is_in_measure = small.config.parallel.pipeline == config.parallel.pipeline;
+  const bool is_in_measure = small.config.parallel.ranks.on("pipeline") == config.parallel.ranks.on("pipeline");
   const bool share = small.ranks > static_cast<int>(std::thread::hardware_concurrency());
   return is_in_measure && !share ? 1 : 1 / (1 - bubble_of(config.parallel));
 }
@@ -85,8 +85,8 @@ void add_time(const TrainConfig& config, const data::SampleLayout& samples, cons
     return;
   }
   // The waits of a pipeline with fewer stages are those of another bubble.
-  const bool waits_alike =
-      small.config.parallel.pipeline == config.parallel.pipeline || small.config.parallel.pipeline == 1;
+  const bool waits_alike = small.config.parallel.ranks.on("pipeline") == config.parallel.ranks.on("pipeline") ||
+                           small.config.parallel.ranks.on("pipeline") == 1;
   const double waiting = waits_alike ? waiting_ratio(plan, config, step, small) : 0;
   plan.time = measured.median(ratio(plan.use.operations, step.operations), waiting) * share_of_processors(small.ranks) *
               bubble_factor(config, small);
@@ -94,7 +94,7 @@ void add_time(const TrainConfig& config, const data::SampleLayout& samples, cons
   plan.steps = measured.steps;
   plan.is_slice = small.is_slice;
   // Which stage of a pipeline has the most depends on the ranks among which it is divided.
-  plan.activations_are_measured = !small.is_slice && config.parallel.pipeline == 1;
+  plan.activations_are_measured = !small.is_slice && config.parallel.ranks.on("pipeline") == 1;
   if (plan.activations_are_measured) plan.use.activations = measured.use.activations;
 }
 
@@ -168,7 +168,7 @@ StepPlan plan_step(const TrainConfig& config, const data::SampleLayout& samples,
 
 void plan(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
-  naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_axes(config.parallel), ranks); });
+  naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_axes(config.parallel.ranks), ranks); });
   const auto measure = [&](const SmallJob& job) {
     log::info("plan: steps are measured with {} rank{}", job.ranks, job.ranks == 1 ? "" : "s");
     return measure_step(job.config, datasets, job.ranks, registry);

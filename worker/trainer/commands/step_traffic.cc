@@ -56,9 +56,8 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
   const auto passes = static_cast<double>(micro_batches);
   const int shards = config.sharded.shard_group > 0 ? config.sharded.shard_group : ranks;
   double sent = sent_for(config, static_cast<double>(bytes.parameters), *share, passes, ranks, shards);
-  if (config.expert > 1)
-    sent += sent_for(config, static_cast<double>(bytes.experts), *share, passes, ranks / config.expert,
-                     shards / config.expert);
+  if (const int parts = config.ranks.on("expert"); parts > 1)
+    sent += sent_for(config, static_cast<double>(bytes.experts), *share, passes, ranks / parts, shards / parts);
   if (config.ddp.broadcast_buffers)
     sent += (config.zero < 2 || config.micro_batches > 0 ? 1 : passes) * rest_of(ranks) *
             static_cast<double>(bytes.buffers);

@@ -85,7 +85,7 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
     reject(settings, "parallel.virtual_stages", "the schedule interleaved has 2 or more, and the others 1");
-  if (p.pipeline == 1 && !is_built_in(c.model))
+  if (p.ranks.on("pipeline") == 1 && !is_built_in(c.model))
     reject(settings, "parallel.devices", "a pipeline over devices is made only of the built-in models");
 }
 
@@ -126,7 +126,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   if (p.strategy == "local_sgd") check_local_sgd(p, settings);
   if (p.micro_batches > 0) check_pipeline(c, settings);
   check_accumulation(c, settings);
-  for (const ModelAxis* axis : axes_in_use(p))
+  for (const ModelAxis* axis : axes_in_use(p.ranks))
     if (axis->check) axis->check(c, settings);
 }
 

@@ -25,9 +25,9 @@ std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place, D
 }  // namespace
 
 std::string mesh_label(const TrainConfig& config, const WorkerEnv& place) {
-  if (axes_in_use(config.parallel).empty() || place.world_size == 1) return "";
+  if (axes_in_use(config.parallel.ranks).empty() || place.world_size == 1) return "";
   return naming_mesh_key(config.parallel,
-                         [&] { return mesh_place(mesh_axes(config.parallel), place.world_size, place.rank); });
+                         [&] { return mesh_place(mesh_axes(config.parallel.ranks), place.world_size, place.rank); });
 }
 
 std::chrono::milliseconds group_timeout(const TrainConfig& config) {

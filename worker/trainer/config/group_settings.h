@@ -38,7 +38,7 @@ auto naming_key(std::string_view key, int value, Function function) {
 // The variant for functions that fit ranks into mesh_axes(): names the key of the first axis besides "data".
 template <class Function>
 auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
-  for (const MeshAxis& axis : mesh_axes(parallel))
+  for (const MeshAxis& axis : mesh_axes(parallel.ranks))
     if (axis.size != mesh_rest) return naming_key(model_axis(axis.name).key, axis.size, function);
   return function();
 }

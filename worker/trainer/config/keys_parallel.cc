@@ -135,7 +135,7 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .min = 0,
          .scope = Scope::group});
   for (const ModelAxis& axis : model_axes())
-    s.add(std::string(axis.key), p.*axis.ranks,
+    s.add(std::string(axis.key), p.ranks[axis.name()],
           {.help = std::string(axis.help), .unit = "ranks", .min = 1, .max = 1024, .scope = Scope::group});
   s.add("parallel.micro_batches", p.micro_batches,
         {.help = "parts of a step's samples of a data rank, which pass through the stages of parallel.pipeline, or of "

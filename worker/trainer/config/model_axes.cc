@@ -11,14 +11,12 @@
 namespace ddprun::trainer {
 namespace {
 
-using Parallel = TrainConfig::Parallel;
-
 void check_tensor(const TrainConfig& c, const Settings& settings) {
-  const auto& p = c.parallel;
-  if (const int parts = p.tensor * p.context; p.sequence && c.data.context % parts != 0)
+  const int tensor = c.parallel.ranks.on("tensor"), context = c.parallel.ranks.on("context");
+  if (const int parts = tensor * context; c.parallel.sequence && c.data.context % parts != 0)
     reject(settings, "data.context",
-           p.context == 1 ? fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor)
-                          : fmt::format("it has to be a multiple of parallel.tensor parallel.context = {}", parts));
+           context == 1 ? fmt::format("it has to be a multiple of parallel.tensor = {}", tensor)
+                        : fmt::format("it has to be a multiple of parallel.tensor parallel.context = {}", parts));
 }
 
 // Refuses models, tasks and lengths of samples whose positions ranks cannot divide.
@@ -27,14 +25,13 @@ void check_context(const TrainConfig& c, const Settings& settings) {
     reject(settings, "parallel.context", "the model needs causal attention: model.name = gpt has to be given as well");
   if (c.train.task != "auto" && c.train.task != "language_modelling")
     reject(settings, "train.task", "with parallel.context a rank has scores of its positions: use language_modelling");
-  if (const int pieces = 2 * c.parallel.context; c.data.context % pieces != 0)
+  if (const int pieces = 2 * c.parallel.ranks.on("context"); c.data.context % pieces != 0)
     reject(settings, "data.context", fmt::format("it has to be a multiple of 2 parallel.context = {}", pieces));
 }
 
 void check_expert(const TrainConfig& c, const Settings& settings) {
-  if (c.model.experts.experts % c.parallel.expert != 0)
-    reject(settings, "model.experts",
-           fmt::format("it has to be a multiple of parallel.expert = {}", c.parallel.expert));
+  if (const int ranks = c.parallel.ranks.on("expert"); c.model.experts.experts % ranks != 0)
+    reject(settings, "model.experts", fmt::format("it has to be a multiple of parallel.expert = {}", ranks));
 }
 
 bool has_experts(const TrainConfig& c) {
@@ -48,13 +45,11 @@ void check_stages(const TrainConfig& c, const Settings& settings) {
 
 constexpr std::array all_axes{
     ModelAxis{.key = "parallel.tensor",
-              .ranks = &Parallel::tensor,
               .help = "so many neighbouring ranks compute a model's layers together, each with a part of their weights "
                       "(tensor parallelism); the number of ranks is a multiple of it",
               .shards_state = true,
               .check = check_tensor},
     ModelAxis{.key = "parallel.pipeline",
-              .ranks = &Parallel::pipeline,
               .help = "stages of the model, each on another rank: ranks are a grid of pipeline x data, of which the "
                       "second varies faster",
               .is_outermost = true,
@@ -62,14 +57,12 @@ constexpr std::array all_axes{
               .has_own_losses = true,
               .check = check_stages},
     ModelAxis{.key = "parallel.context",
-              .ranks = &Parallel::context,
               .help = "with model.name = gpt: so many neighbouring ranks divide the positions of each sample (context "
                       "parallelism); data.context is a multiple of twice as many, and so is the number of ranks of it",
               .has_own_gradients = true,
               .has_own_losses = true,
               .check = check_context},
     ModelAxis{.key = "parallel.expert",
-              .ranks = &Parallel::expert,
               .help = "with model.experts: so many neighbouring ranks divide the experts of each block (expert "
                       "parallelism); model.experts is a multiple of them, and so is the number of ranks",
               .shards_state = true,
@@ -87,10 +80,10 @@ std::vector<const ModelAxis*> in_order_of_mesh() {
 }
 
 // Returns the number of ranks on the axes for which the member is not set.
-int ranks_without(bool ModelAxis::*property, const Parallel& parallel) {
+int ranks_without(bool ModelAxis::*property, const AxisRanks& sizes) {
   int ranks = 1;
   for (const ModelAxis& axis : all_axes)
-    if (!(axis.*property)) ranks *= parallel.*axis.ranks;
+    if (!(axis.*property)) ranks *= sizes.on(axis.name());
   return ranks;
 }
 
@@ -111,38 +104,38 @@ AxisNames axes_with(bool ModelAxis::*property) {
   return names;
 }
 
-std::vector<const ModelAxis*> axes_in_use(const Parallel& parallel) {
+std::vector<const ModelAxis*> axes_in_use(const AxisRanks& sizes) {
   std::vector<const ModelAxis*> used;
   for (const ModelAxis& axis : all_axes)
-    if (parallel.*axis.ranks > 1) used.push_back(&axis);
+    if (sizes.on(axis.name()) > 1) used.push_back(&axis);
   return used;
 }
 
-std::vector<MeshAxis> mesh_axes(const Parallel& parallel) {
+std::vector<MeshAxis> mesh_axes(const AxisRanks& sizes) {
   std::vector<MeshAxis> outer, inner;
   for (const ModelAxis* axis : in_order_of_mesh())
-    if (const int ranks = parallel.*(axis->ranks); ranks > 1)
+    if (const int ranks = sizes.on(axis->name()); ranks > 1)
       (axis->is_outermost ? outer : inner).push_back({std::string(axis->name()), ranks});
   outer.push_back({"data", mesh_rest});
   outer.insert(outer.end(), inner.begin(), inner.end());
   return outer;
 }
 
-bool shards_state(const Parallel& parallel) {
-  return std::ranges::any_of(axes_in_use(parallel), &ModelAxis::shards_state);
+bool shards_state(const AxisRanks& sizes) {
+  return std::ranges::any_of(axes_in_use(sizes), &ModelAxis::shards_state);
 }
 
-int ranks_of_model(const Parallel& parallel) {
-  return ranks_without(&ModelAxis::has_own_gradients, parallel);
+int ranks_of_model(const AxisRanks& sizes) {
+  return ranks_without(&ModelAxis::has_own_gradients, sizes);
 }
 
-int ranks_of_sample(const Parallel& parallel) {
-  return ranks_without(&ModelAxis::has_own_samples, parallel);
+int ranks_of_sample(const AxisRanks& sizes) {
+  return ranks_without(&ModelAxis::has_own_samples, sizes);
 }
 
-int ranks_of_replica(const Parallel& parallel) {
+int ranks_of_replica(const AxisRanks& sizes) {
   int ranks = 1;
-  for (const ModelAxis& axis : all_axes) ranks *= parallel.*axis.ranks;
+  for (const ModelAxis& axis : all_axes) ranks *= sizes.on(axis.name());
   return ranks;
 }
 

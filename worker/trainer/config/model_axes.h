@@ -6,6 +6,7 @@
 
 #include "common/config/settings.h"
 #include "worker/parallel/mesh/mesh_shape.h"
+#include "worker/trainer/config/axis_ranks.h"
 #include "worker/trainer/config/train_config.h"
 
 // The axes that a job's mesh may have besides "data". Pure functions.
@@ -14,8 +15,7 @@ namespace ddprun::trainer {
 // An axis whose neighbouring ranks compute for each other. What its ranks have of their own says over which ranks a
 // step's samples, gradients and losses are summed (session/mesh_groups.h), and what `plan` counts.
 struct ModelAxis {
-  std::string_view key;  // that of the number of ranks, such as "parallel.tensor"
-  int TrainConfig::Parallel::*ranks;
+  std::string_view key;          // that of the number of ranks, such as "parallel.tensor"
   std::string_view help;         // the key's
   bool is_outermost = false;     // its ranks are the farthest from each other: the mesh has it before "data"
   bool shards_state = false;     // each rank has a part of the parameters; otherwise all have the same
@@ -40,19 +40,19 @@ const ModelAxis& model_axis(std::string_view name);
 // Returns the names of the axes for which this member is set, in the order of mesh_axes().
 AxisNames axes_with(bool ModelAxis::*property);
 // Returns the axes of several ranks, in the order of model_axes().
-std::vector<const ModelAxis*> axes_in_use(const TrainConfig::Parallel& parallel);
+std::vector<const ModelAxis*> axes_in_use(const AxisRanks& sizes);
 
 // Returns all axes of a job's ranks, the outermost first: those before "data", it, and the others, of which the last
 // has the ranks that exchange most.
-std::vector<MeshAxis> mesh_axes(const TrainConfig::Parallel& parallel);
+std::vector<MeshAxis> mesh_axes(const AxisRanks& sizes);
 
 // Returns whether ranks have parts of the parameters, on an axis that shards them.
-bool shards_state(const TrainConfig::Parallel& parallel);
+bool shards_state(const AxisRanks& sizes);
 // Returns the number of ranks that have parts of one model.
-int ranks_of_model(const TrainConfig::Parallel& parallel);
+int ranks_of_model(const AxisRanks& sizes);
 // Returns the number of ranks that have the same samples.
-int ranks_of_sample(const TrainConfig::Parallel& parallel);
+int ranks_of_sample(const AxisRanks& sizes);
 // Returns the number of ranks that compute together; a job has one or more such sets.
-int ranks_of_replica(const TrainConfig::Parallel& parallel);
+int ranks_of_replica(const AxisRanks& sizes);
 
 }  // namespace ddprun::trainer

@@ -271,7 +271,7 @@ std::vector<Need> gradient_needs() {
           [](const TrainConfig& c) { return c.parallel.strategy != "parameter_server"; }, "another strategy"),
       where(
           {"parallel.broadcast_buffers"}, {"parallel.expert"},
-          [](const TrainConfig& c) { return c.parallel.expert == 1; }, "parallel.expert = 1"),
+          [](const TrainConfig& c) { return c.parallel.ranks.on("expert") == 1; }, "parallel.expert = 1"),
       of_models({"parallel.sync_batch_norm"}, with_batch_norm()),
       of_hooks({"parallel.topk_fraction"}, {"topk"}),
       of_hooks({"parallel.freeze_step"}, {"onebit"}),
@@ -287,7 +287,7 @@ bool has_micro_batches(const TrainConfig& c) {
 }
 
 bool has_several_places(const TrainConfig& c) {
-  return c.parallel.pipeline > 1 || parse_names(c.parallel.devices).size() > 1;
+  return c.parallel.ranks.on("pipeline") > 1 || parse_names(c.parallel.devices).size() > 1;
 }
 
 // Returns the keys on which has_sharded_state() and recovers_in_process() depend.
@@ -319,12 +319,13 @@ std::vector<Need> layout_needs() {
       one_of({"parallel.reshard_after_forward"}, "parallel.zero", {"3"}),
       one_of({"parallel.shard_group"}, "parallel.zero", {"2", "3"}),
       where(
-          {"parallel.sequence"}, {"parallel.tensor"}, [](const TrainConfig& c) { return c.parallel.tensor > 1; },
-          "parallel.tensor"),
+          {"parallel.sequence"}, {"parallel.tensor"},
+          [](const TrainConfig& c) { return c.parallel.ranks.on("tensor") > 1; }, "parallel.tensor"),
       one_of({"parallel.sequence"}, "model.name", {"gpt"}),
       where(
           {"parallel.expert"}, {"model.experts"},
-          [](const TrainConfig& c) { return c.model.experts.experts > 0 || c.parallel.expert == 1; }, "model.experts"),
+          [](const TrainConfig& c) { return c.model.experts.experts > 0 || c.parallel.ranks.on("expert") == 1; },
+          "model.experts"),
       where(
           {"checkpoint.peers"}, keys_of_sharding(),
           [](const TrainConfig& c) { return has_sharded_state(c) && recovers_in_process(c); },

@@ -33,14 +33,14 @@ void settle_recovery(Settings& settings, const TrainConfig& config) {
 }
 
 bool has_sharded_state(const TrainConfig& config) {
-  return config.parallel.zero > 0 || !axes_in_use(config.parallel).empty();
+  return config.parallel.zero > 0 || !axes_in_use(config.parallel.ranks).empty();
 }
 
 bool fits_mesh(const TrainConfig& config, int ranks) {
   try {
     const auto& p = config.parallel;
-    mesh_sizes(mesh_axes(p), ranks);
-    const int ranks_of_gradients = ranks / ranks_of_model(p);
+    mesh_sizes(mesh_axes(p.ranks), ranks);
+    const int ranks_of_gradients = ranks / ranks_of_model(p.ranks);
     if (p.sharded.shard_group > 0)
       mesh_sizes({{"replicate", mesh_rest}, {"shard", p.sharded.shard_group}}, ranks_of_gradients);
     return true;
@@ -58,10 +58,10 @@ std::string why_not_in_process(const TrainConfig& config) {
     return fmt::format("with dist.backend = {} a group is not formed again", config.dist.backend);
   if (!p.ddp.broadcast_buffers) return "with parallel.broadcast_buffers = false ranks have buffers of their own";
   if (!p.ignored_parameters.empty()) return "with parallel.ignored_parameters ranks have parameters of their own";
-  if (p.balance && p.pipeline > 1 && !hook_with_state(config).empty())
+  if (p.balance && p.ranks.on("pipeline") > 1 && !hook_with_state(config).empty())
     return fmt::format("with parallel.balance layers of a pipeline move, but not what parallel.hook = {} keeps of them",
                        hook_with_state(config));
-  if (p.expert > 1 && !hook_with_state(config).empty())
+  if (p.ranks.on("expert") > 1 && !hook_with_state(config).empty())
     return fmt::format(
         "with parallel.expert what parallel.hook = {} keeps is of other experts at each of the ranks that would share "
         "it",

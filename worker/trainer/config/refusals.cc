@@ -24,11 +24,11 @@ bool is_asynchronous(const Config& c) {
   return c.parallel.strategy == "local_sgd" || c.parallel.strategy == "parameter_server";
 }
 bool is_device_pipeline(const Config& c) {
-  return c.parallel.micro_batches > 0 && c.parallel.pipeline == 1;
+  return c.parallel.micro_batches > 0 && c.parallel.ranks.on("pipeline") == 1;
 }
 
 SettingValues several_ranks(const ModelAxis& axis) {
-  return {axis.key, "", [&axis](const Config& c) { return c.parallel.*axis.ranks > 1; }};
+  return {axis.key, "", [&axis](const Config& c) { return c.parallel.ranks.on(axis.name()) > 1; }};
 }
 
 bool is_any(const ModelAxis&) {

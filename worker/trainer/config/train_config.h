@@ -24,6 +24,7 @@
 #include "worker/plugin/registry.h"
 #include "worker/reducer/built_in_hooks.h"
 #include "worker/tasks/tasks.h"
+#include "worker/trainer/config/axis_ranks.h"
 
 namespace ddprun::trainer {
 
@@ -128,10 +129,7 @@ struct TrainConfig {
     bool balance = false;
     std::int64_t zero = 0;
     ShardedOptions sharded;
-    int tensor = 1;
-    int context = 1;
-    int expert = 1;
-    int pipeline = 1;
+    AxisRanks ranks;  // of model_axes()
     int micro_batches = 0;
     std::string schedule = "1f1b";
     int virtual_stages = 1;

@@ -15,7 +15,7 @@ class PeerObserver : public Observer {
   PeerObserver(PartCopies& copies, const TrainConfig& config)
       : copies_(copies),
         keeps_(config.checkpoint.peers > 0),
-        moves_layers_(config.parallel.balance && config.parallel.pipeline > 1) {}
+        moves_layers_(config.parallel.balance && config.parallel.ranks.on("pipeline") > 1) {}
 
   void training_started(Session& session) override {
     interval_ = {};  // as at a rank that joins

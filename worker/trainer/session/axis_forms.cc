@@ -48,7 +48,7 @@ constexpr std::array makers{Maker{"context", make_context}, Maker{"tensor", make
 AxisForms::AxisForms(const TrainConfig& config, nn::Module& model, const DeviceMesh& mesh, const MeshGroups& groups) {
   for (const auto& [name, make] : makers) {
     const ModelAxis& axis = model_axis(name);
-    const int ranks = config.parallel.*axis.ranks;
+    const int ranks = config.parallel.ranks.on(name);
     if (ranks == 1) continue;
     applied_.push_back({&axis, naming_key(axis.key, ranks, [&] { return make({config, model, mesh, groups}); })});
   }

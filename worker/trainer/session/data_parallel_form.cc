@@ -77,10 +77,10 @@ void check_shard_group(const TrainConfig::Parallel& p, const ProcessGroup& group
     return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.sharded.shard_group}}, group.size());
   });
   // Experts are sharded among those ranks of a shard group that have the same ones.
-  const int ranks = ranks_of_replica(p) / ranks_of_model(p);
-  if (p.expert == 1 || p.sharded.shard_group % ranks == 0) return;
+  const int ranks = ranks_of_replica(p.ranks) / ranks_of_model(p.ranks);
+  if (p.ranks.on("expert") == 1 || p.sharded.shard_group % ranks == 0) return;
   std::string keys;
-  for (const ModelAxis* axis : axes_in_use(p))
+  for (const ModelAxis* axis : axes_in_use(p.ranks))
     if (axis->has_own_gradients) keys += fmt::format(" {}", axis->key);
   throw make_error(Errc::usage, "parallel.shard_group = {}: expected a multiple of{} = {}", p.sharded.shard_group, keys,
                    ranks);

@@ -35,9 +35,10 @@ auto with_keys_named(const TrainConfig::Parallel& p, Make make) {
     return make();
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
-    throw make_error(Errc::usage, "parallel.{} = {}, parallel.schedule = {}{}: {}",
-                     p.pipeline > 1 ? "pipeline" : "devices", p.pipeline > 1 ? std::to_string(p.pipeline) : p.devices,
-                     p.schedule, p.split.empty() ? "" : ", parallel.split = " + p.split, e.what());
+    const int stages = p.ranks.on("pipeline");
+    throw make_error(Errc::usage, "parallel.{} = {}, parallel.schedule = {}{}: {}", stages > 1 ? "pipeline" : "devices",
+                     stages > 1 ? std::to_string(stages) : p.devices, p.schedule,
+                     p.split.empty() ? "" : ", parallel.split = " + p.split, e.what());
   }
 }
 
@@ -52,7 +53,7 @@ struct PassScope {
 }  // namespace
 
 bool has_device_pipeline(const TrainConfig::Parallel& config) {
-  return config.micro_batches > 0 && config.pipeline == 1;
+  return config.micro_batches > 0 && config.ranks.on("pipeline") == 1;
 }
 
 // The times of ranks differ, and so do those of one rank at two times.
@@ -86,12 +87,12 @@ std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainC
 
 std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
                                                            const std::vector<pipeline::Layer>& layers) {
-  if (!config.parallel.balance || config.parallel.pipeline == 1) return std::nullopt;
+  if (!config.parallel.balance || config.parallel.ranks.on("pipeline") == 1) return std::nullopt;
   return with_keys_named(config.parallel, [&] {
     constexpr double least_seconds = 1e-9;
     std::vector<double> costs;
     for (const auto& layer : layers) costs.push_back(std::max(layer.seconds, least_seconds));
-    const auto cuts = cuts_of(config, model, layers, config.parallel.pipeline);
+    const auto cuts = cuts_of(config, model, layers, config.parallel.ranks.on("pipeline"));
     return std::make_optional<pipeline::StageBalancer>(std::move(costs), pipeline::layer_cuts(layers, cuts));
   });
 }

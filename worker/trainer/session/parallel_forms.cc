@@ -21,7 +21,7 @@ void check_whole(const TrainConfig::Parallel& p, const TrainState& state) {
     if (is_sharded)
       throw make_error(Errc::unsupported, "{}: a run continues in another process group only from a checkpoint", key);
   };
-  for (const ModelAxis* axis : axes_in_use(p)) check(axis->key, axis->shards_state);
+  for (const ModelAxis* axis : axes_in_use(p.ranks)) check(axis->key, axis->shards_state);
   check("parallel.zero", p.zero > 0);
   check("parallel.micro_batches", p.micro_batches > 0);
 }
@@ -29,11 +29,11 @@ void check_whole(const TrainConfig::Parallel& p, const TrainState& state) {
 DeviceMesh make_mesh(const FormsContext& context) {
   const auto& p = context.config.parallel;
   check_whole(p, context.state);
-  return naming_mesh_key(p, [&] { return DeviceMesh(context.group, mesh_axes(p)); });
+  return naming_mesh_key(p, [&] { return DeviceMesh(context.group, mesh_axes(p.ranks)); });
 }
 
 std::vector<pipeline::Layer> layers_of(const FormsContext& of, const AxisForms& axes) {
-  if (of.config.parallel.pipeline == 1) return {};
+  if (of.config.parallel.ranks.on("pipeline") == 1) return {};
   const Tensor input = empty_batch(of.layout, micro_batch_size(of.config, of.group.size()));
   return measured_layers(of.config, *of.state.model, axes.own_positions(input), of.state.layer_seconds, of.group);
 }
@@ -42,14 +42,14 @@ std::unique_ptr<pipeline::PipelinedDataParallel> make_pipelined(const FormsConte
                                                                 const std::vector<pipeline::Layer>& layers,
                                                                 const MeshGroups& groups,
                                                                 pipeline::StageParallelism of_stages) {
-  if (of.config.parallel.pipeline == 1) return nullptr;
+  if (of.config.parallel.ranks.on("pipeline") == 1) return nullptr;
   return make_rank_pipeline(of.config, *of.state.model, layers, *groups.stages, groups.gradients_of_experts,
                             std::move(of_stages));
 }
 
 std::unique_ptr<DataParallelism> make_of_passes(const FormsContext& of, const MeshGroups& groups,
                                                 const pipeline::StageParallelism& of_model) {
-  if (of.config.parallel.pipeline > 1) return nullptr;
+  if (of.config.parallel.ranks.on("pipeline") > 1) return nullptr;
   return of_model.make(*of.state.model, groups.gradients, {});
 }
 

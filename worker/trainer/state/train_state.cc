@@ -123,7 +123,8 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   state.model->set_recompute(recompute_of(config.train));
   place_model(config, *state.model, layout, device);
   const auto& p = config.parallel;
-  const bool is_divided = p.zero > 0 || shards_state(p) || p.micro_batches > 0 || p.strategy == "parameter_server";
+  const bool is_divided =
+      p.zero > 0 || shards_state(p.ranks) || p.micro_batches > 0 || p.strategy == "parameter_server";
   if (!is_divided) {
     state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
     if (config.train.ema > 0) state.ema.emplace(trained_parameters(*state.model), config.train.ema);
