@@ -24,7 +24,9 @@ trainer::Summary run(int ranks, const std::string& text) {
 }  // namespace
 
 TEST_CASE("a job by local SGD goes on from a checkpoint between two averages with the bits of one undisturbed") {
-  for (const char* optimizer : {"[optim]\nname = adam\n", "[optim]\nname = sgd\nlr = 0.02\nmomentum = 0.9\n"}) {
+  for (const char* optimizer :
+       {"[optim]\nname = adam\n", "[optim]\nname = sgd\nlr = 0.02\nmomentum = 0.9\n",
+        "[optim]\nskip_outliers = 1.2\n[train]\nprecision = fp16\nloss_scale = 1e6\nema = 0.9\n"}) {
     TempDir dir;
     const std::string saved = "[checkpoint]\ndir = " + dir.path().string() + "\nevery_steps = 3\n";
     const auto whole = run(3, local_sgd(11, optimizer));
@@ -71,8 +73,7 @@ TEST_CASE("a period of one step is the average of the gradients, as far as the o
 
 TEST_CASE("local SGD refuses what refers to averaged gradients") {
   for (const char* each : {"fragments = 5\n", "fragment_sync_delay = 4\n", "fragment_update_alpha = 0.5\n",
-                           "hook = fp16\n", "zero = 1\n", "sync_batch_norm = true\n", "[train]\nprecision = fp16\n",
-                           "[train]\nema = 0.9\n", "[optim]\nskip_outliers = 3\n"})
+                           "hook = fp16\n", "zero = 1\n", "sync_batch_norm = true\n"})
     CHECK_THROWS_WITH(TrainingJob("[model]\nname = cnn_bn\n[parallel]\nstrategy = local_sgd\n" + std::string(each)),
                       Catch::Contains("local_sgd") || Catch::Contains("fragment_sync_delay"));
 }

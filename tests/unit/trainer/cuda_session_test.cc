@@ -228,11 +228,8 @@ TEST_CASE("a step that ends a run or an epoch, or before which a rank asks for a
   CHECK(epoch[3].result.has_figures);
 }
 
-// Compares the figures of runs on a device and on the CPU, and the states after them.
-void check_like_cpu(const std::string& text, int ranks, int count) {
-  CAPTURE(text, ranks);
-  const auto on_device = train(text, ranks, DeviceType::cuda, count)[0],
-             on_host = train(on_cpu(text), ranks, DeviceType::cpu, count)[0];
+// Compares the figures of a rank's runs on a device and on the CPU, and the states after them.
+void check_like_cpu(const Steps& on_device, const Steps& on_host) {
   const auto found = figures_of(on_device), expected = figures_of(on_host);
   REQUIRE(found.size() == expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -245,8 +242,18 @@ void check_like_cpu(const std::string& text, int ranks, int count) {
     if (found[i].grad_norm) CHECK(std::abs(*found[i].grad_norm / *expected[i].grad_norm - 1) < 1e-2);
   }
   CHECK(found.back().skipped_steps > 0);
-  CHECK(found.back().skipped_steps < count);
+  CHECK(found.back().skipped_steps < std::ssize(on_device));
   CHECK(on_device.back().counts == on_host.back().counts);
+}
+
+void check_like_cpu(const std::string& text, int ranks, int count) {
+  CAPTURE(text, ranks);
+  const auto on_device = train(text, ranks, DeviceType::cuda, count),
+             on_host = train(on_cpu(text), ranks, DeviceType::cpu, count);
+  for (std::size_t rank = 0; rank < on_device.size(); ++rank) {
+    INFO("rank " << rank);
+    check_like_cpu(on_device[rank], on_host[rank]);
+  }
 }
 
 TEST_CASE("steps of which the gradients overflow in fp16 are skipped on a device as on the CPU, and lower the scale") {
@@ -262,6 +269,13 @@ TEST_CASE("outliers are skipped on a device as on the CPU") {
   check_like_cpu(
       Models().all()[1].keys + train_keys("ema = 0.9\nmax_steps = 14\n") + clipped + "skip_outliers = 1.0001\n", ranks,
       14);
+}
+
+TEST_CASE("ranks with gradients of their own skip the same steps on devices") {
+  const std::string job = Models().all()[1].keys + train_keys("ema = 0.9\nmax_steps = 14\n") + clipped +
+                          "skip_outliers = 1.0001\n[parallel]\n";
+  check_like_cpu(job + "strategy = local_sgd\nlocal_sgd_period = 3\n", 2, 14);
+  check_like_cpu(job + "ignored_parameters = fc1.weight\n", 2, 14);
 }
 
 TEST_CASE("a momentum that is dampened starts with the first step that a device makes") {

@@ -26,13 +26,17 @@ std::string with_checkpoints(const TempDir& dir, int steps, const std::string& m
          "[checkpoint]\ndir = " + dir.path().string() + "\n";
 }
 
-std::vector<float> flat(const nn::Module& model) {
+std::vector<float> flat(const optim::NamedTensors& tensors) {
   std::vector<float> all;
-  for (const auto& [name, parameter] : model.named_parameters()) {
-    const Tensor& value = parameter.value();
+  for (const auto& [name, value] : tensors)
     all.insert(all.end(), value.data<float>(), value.data<float>() + value.numel());
-  }
   return all;
+}
+
+std::vector<float> flat(const nn::Module& model) {
+  optim::NamedTensors values;
+  for (const auto& [name, parameter] : model.named_parameters()) values.emplace_back(name, parameter.value());
+  return flat(values);
 }
 
 std::unique_ptr<nn::Module> trained_model(const TrainingJob& job) {
@@ -78,6 +82,7 @@ TEST_CASE("a run with train.ema that stops and goes on has the same weights and 
                                                 {2, "zero = 1\n"},
                                                 {3, "zero = 2\n"},
                                                 {4, "zero = 3\nshard_group = 2\n"},
+                                                {2, "strategy = local_sgd\nlocal_sgd_period = 4\n"},
                                                 {2, "strategy = data_parallel\ndevices = cpu:0 cpu:1\n"}}) {
     INFO(parallel);
     const std::string more = "ema = 0.9\n[parallel]\n" + parallel;
@@ -94,6 +99,44 @@ TEST_CASE("a run with train.ema that stops and goes on has the same weights and 
     CHECK(trainer::parameter_digest(*averages) != expected.parameter_digest);
     CHECK((tensor_files(whole / "step_000020") == tensor_files(stopped / "step_000020")));
   }
+}
+
+TEST_CASE("where ranks have models of their own, the means of their averages are evaluated and saved") {
+  const TrainingJob job(job_text + "ema = 0.75\n[parallel]\nstrategy = local_sgd\nlocal_sgd_period = 3\n");
+  std::vector<std::unique_ptr<Replica>> replicas;
+  for (int rank = 0; rank < 2; ++rank) replicas.push_back(std::make_unique<Replica>(job));
+  double evaluated = 0;
+  optim::NamedTensors saved;
+  run_ranks(2, [&](ProcessGroup& group) {
+    auto& replica = *replicas[static_cast<std::size_t>(group.rank())];
+    const auto session = replica.session(group);
+    for (int step = 0; step < 5; ++step) session->step(false);
+    const auto own = trainer::parameter_digest(*replica.state.model);
+    const double loss = session->evaluate().loss;
+    const auto whole = session->gather_state();
+    session->release_whole_state();
+    if (trainer::parameter_digest(*replica.state.model) != own) throw std::runtime_error("the weights have changed");
+    if (group.rank() > 0) return;
+    evaluated = loss;
+    saved = whole.averages;
+  });
+  const auto &first = replicas[0]->state.ema->averages(), &second = replicas[1]->state.ema->averages();
+  CHECK(flat(first) != flat(second));
+  const TrainingJob one(job_text);
+  Replica mean(one);
+  auto parameters = mean.state.model->named_parameters();
+  REQUIRE(saved.size() == parameters.size());
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    for (std::int64_t at = 0; at < saved[i].second.numel(); ++at) {
+      const float *a = first[i].second.data<float>(), *b = second[i].second.data<float>();
+      CHECK(saved[i].second.data<float>()[at] == Approx((a[at] + b[at]) / 2).margin(1e-7));
+    }
+    Tensor value = parameters[i].second.value();
+    value.copy_from(saved[i].second);
+  }
+  double expected = 0;
+  run_ranks(1, [&](ProcessGroup& group) { expected = mean.session(group)->evaluate().loss; });
+  CHECK(evaluated == Approx(expected));
 }
 
 TEST_CASE("averages do not depend on how a model is divided") {

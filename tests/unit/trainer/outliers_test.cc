@@ -86,10 +86,13 @@ TEST_CASE("the median is of the last 100 norms, and norms that stay large are ac
   CHECK(filter.median() == 50);
 }
 
-TEST_CASE("a step with an outlier at one rank is skipped at all ranks") {
-  for (const std::string zero : {"0", "1", "2", "3"}) {
-    INFO("parallel.zero = " + zero);
-    const auto steps = steps_with_an_outlier("[optim]\nskip_outliers = 20\n[parallel]\nzero = " + zero + "\n");
+TEST_CASE("a step with an outlier, or an overflow, at one rank is skipped at all ranks") {
+  const std::string outliers = "[optim]\nskip_outliers = 20\n[parallel]\n", now_and_then = "strategy = local_sgd\n";
+  for (const std::string& more :
+       {outliers + "zero = 0\n", outliers + "zero = 1\n", outliers + "zero = 2\n", outliers + "zero = 3\n",
+        outliers + now_and_then, "precision = fp16\nloss_scale = 1024\n[parallel]\n" + now_and_then}) {
+    INFO(more);
+    const auto steps = steps_with_an_outlier(more);
     CHECK(steps[0] == steps[1]);
     for (std::size_t i = 0; i < 20; ++i) CHECK(steps[0][i].skipped == (i == 15));
     CHECK(steps[0][15].digest == steps[0][14].digest);

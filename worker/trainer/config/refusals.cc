@@ -103,9 +103,10 @@ std::vector<Refusal> gradient_rows() {
        "it rounds a bucket as a whole, of which a rank has a part alone"},
       {ignored, and_axes({}, has_own_gradients),
        "several ranks compute parts of the same sample, or compute for each other, and need the same parameters"},
-      {whole_tensors,
-       {server},
-       "a server updates a range of elements by itself, and these optimizers need whole tensors"},
+      {server,
+       {whole_tensors, fp16, ema, outliers},
+       "a server updates a range of elements by itself, by one worker's gradient: it knows of no whole tensors, and of "
+       "no other server's decision about a step"},
   };
 }
 
@@ -114,9 +115,8 @@ std::vector<Refusal> strategy_rows() {
       {strategy, and_axes({zero, micro_batches}, has_no_micro_batches),
        "ranks, or devices, that divide a model or its state make every step together, of one gradient"},
       {{"parallel.strategy", "= local_sgd and parameter_server", is_asynchronous},
-       {hook, sync_batch_norm, balance, fp16, ema, outliers},
-       "each rank steps by gradients of its own: there is no average to round, and nothing on which all decide in "
-       "every step"},
+       {hook, sync_batch_norm, balance},
+       "each rank steps by gradients of its own: there is no average to round, and no step of all ranks together"},
       {shards, and_axes({strategy, hook, zero, balance, find_unused, static_graph, ignored, quantization}),
        "the bits of a step would depend on the number of ranks: sums are of shards, in one fixed order"},
   };

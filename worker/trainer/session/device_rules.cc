@@ -117,7 +117,10 @@ class Decision {
 class DeviceRules final : public GradientRules, public LateReader {
  public:
   DeviceRules(const RuleContext& context, Device device, Device device_of_losses)
-      : in_(context), devices_{device}, decides_(in_.state.scaler || in_.state.outliers) {
+      : in_(context),
+        counted_(in_.local.counted_parameters()),
+        devices_{device},
+        decides_(in_.state.scaler || in_.state.outliers) {
     add_device(device_of_losses);
     for (const auto& [name, parameter] : in_.local.parameters()) add_device(parameter.value().device());
     in_.values.add_reader(in_.gate);  // before what follows an update that was cancelled is used
@@ -145,14 +148,16 @@ class DeviceRules final : public GradientRules, public LateReader {
     if (in_.state.scaler) {
       numbers.loss_scale = late.add(decision_->loss_scale());
       not_finite_ = optim::unscale_there(parameters, decision_->wide_loss_scale());
+      in_.local.spread_failure(not_finite_);
     }
     if (in_.state.outliers) {
-      square_sum_ = optim::grad_square_sum_there(parameters);
+      square_sum_ = optim::grad_square_sum_there(counted_);
+      in_.local.average_square_sum(square_sum_);
       numbers.square_sum = late.add(square_sum_);
     }
     if (in_.config.clip_value > 0) optim::clip_grad_value(parameters, in_.config.clip_value);
     if (in_.config.clip_norm > 0) {
-      clipped_square_sum_ = optim::grad_square_sum_there(parameters);
+      clipped_square_sum_ = optim::grad_square_sum_there(counted_);
       numbers.clipped_square_sum = late.add(clipped_square_sum_);
     }
   }
@@ -192,6 +197,7 @@ class DeviceRules final : public GradientRules, public LateReader {
   }
 
   const RuleContext in_;
+  const optim::NamedParameters counted_;
   std::vector<Device> devices_;
   const bool decides_;  // a rule may skip a step
   std::optional<Decision> decision_;

@@ -11,7 +11,7 @@ class HostRules final : public GradientRules {
   explicit HostRules(const RuleContext& context) : in_(context) {}
 
   // The gradients are averaged by now: what is not finite at one rank is so at all, except for those that are a rank's
-  // own. The norms are those of the average.
+  // own. All ranks decide alike about a step; each clips the gradient with which it updates.
   void examine(StepResult& result) override {
     found_ = {};
     if (auto& scaler = in_.state.scaler) {
@@ -19,7 +19,7 @@ class HostRules final : public GradientRules {
       found_.finite = scaler->unscale(in_.local.parameters(), in_.local.holds_at_all());
       if (!found_.finite) return;
     }
-    if (in_.state.outliers) found_.norm = std::sqrt(in_.local.square_sum());
+    if (in_.state.outliers) found_.norm = std::sqrt(in_.local.mean_square_sum());
     if (in_.config.clip_value > 0) optim::clip_grad_value(in_.local.parameters(), in_.config.clip_value);
     if (in_.config.clip_norm > 0) found_.clipped_norm = std::sqrt(in_.local.square_sum());
   }

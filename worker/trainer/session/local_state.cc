@@ -41,6 +41,11 @@ std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
   return groups;
 }
 
+// device: where the spans are.
+void average(ProcessGroup& group, const std::vector<Span>& spans, Device device) {
+  group.allreduce_coalesced(spans, ReduceOp::average, {.blocking = true, .after = compute_stream(device)});
+}
+
 // Returns " of pipeline 1 of tensor 0": what a hook keeps is of the parts that this rank has of the model.
 std::string text_of_parts(const DeviceMesh& mesh) {
   std::string text;
@@ -131,12 +136,25 @@ optim::NamedTensors LocalState::own_parts() const {
   return parts;
 }
 
+// Returns the averages of train.ema, or where ranks have averages of their own the means of these.
+optim::NamedTensors LocalState::averages_of_ranks() const {
+  if (!forms_.parallelism.ranks_differ()) return state_.ema->averages();
+  optim::NamedTensors means;
+  std::vector<Span> spans;
+  for (const auto& [name, own] : state_.ema->averages()) {
+    means.emplace_back(name, own.clone());
+    spans.push_back(span_of_tensor(means.back().second));
+  }
+  average(forms_.mesh.all(), spans, forms_.device());
+  return means;
+}
+
 // With local SGD, what is saved exists for the moment.
 WholeState LocalState::gather() {
   if (forms_.parallelism.ranks_differ()) saved_model_ = forms_.parallelism.evaluated_model();
   const StateParts own = parts();
   WholeState whole{.model = own.model.gather(), .optimizer = own.optimizer.gather()};
-  if (state_.ema && state_.ema->started()) whole.averages = own.averages.gather();
+  if (state_.ema && state_.ema->started()) whole.averages = sharded(averages_of_ranks()).gather();
   whole.stays = !saved_model_;
   return on_host(std::move(whole));
 }
@@ -212,17 +230,29 @@ std::vector<HookState> LocalState::own_state() {
       all.push_back({"optimizer/" + name, span_of_tensor(tensor)});
   if (!state_.ema) return all;
   for (const auto& [name, tensor] : state_.ema->averages())
-    if (std::ranges::count(own_parameters_, name) > 0) all.push_back({"ema/" + name, span_of_tensor(tensor)});
+    if (forms_.parallelism.ranks_differ() || std::ranges::count(own_parameters_, name) > 0)
+      all.push_back({"ema/" + name, span_of_tensor(tensor)});
   return all;
 }
 
-// A rank's own gradients do not count: all ranks need the same norm.
+optim::NamedParameters LocalState::counted_parameters() const {
+  optim::NamedParameters counted;
+  for (const auto& group : sum_groups_) counted.insert(counted.end(), group.begin(), group.end());
+  return counted;
+}
+
 double LocalState::square_sum() const {
   return sums_->sum([this](std::size_t group) { return optim::grad_square_sum(sum_groups_[group]); });
 }
 
+double LocalState::mean_square_sum() const {
+  std::vector<double> mean{square_sum()};
+  if (forms_.parallelism.ranks_differ()) allreduce(forms_.mesh.all(), mean, ReduceOp::average);
+  return mean[0];
+}
+
 std::function<bool(bool)> LocalState::holds_at_all() const {
-  if (!own_parameters_.empty())
+  if (has_own_gradients())
     return [this](bool holds) {
       std::vector<double> failed{holds ? 0.0 : 1.0};
       allreduce(forms_.mesh.all(), failed);
@@ -230,6 +260,14 @@ std::function<bool(bool)> LocalState::holds_at_all() const {
     };
   if (!sums_->is_sharded()) return {};
   return [this](bool holds) { return sums_->sum_over_ranks(holds ? 0 : 1) == 0; };
+}
+
+void LocalState::average_square_sum(const Tensor& square_sum) const {
+  if (forms_.parallelism.ranks_differ()) average(forms_.mesh.all(), {span_of_tensor(square_sum)}, forms_.device());
+}
+
+void LocalState::spread_failure(const Tensor& flag) const {
+  if (has_own_gradients()) average(forms_.mesh.all(), {span_of_tensor(flag)}, forms_.device());
 }
 
 std::string LocalState::balance_stages(const std::vector<profiler::StepTimes>& ranks) {

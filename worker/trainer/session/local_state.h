@@ -57,22 +57,35 @@ class LocalState {
   }
   // Returns whether this rank can update its parts without the others, given their gradients. Not collective.
   bool is_updated_alone() const;
-  // Returns the square of the norm of the whole reduced gradient, equal at all ranks.
+  // Returns the parameters whose gradients count in square_sum(): those of ignored parameters are each rank's own, and
+  // do not. Not collective.
+  optim::NamedParameters counted_parameters() const;
+  // Returns the square of the norm of the whole gradient with which this rank updates. It is equal at all ranks, unless
+  // ranks step by gradients of their own (DataParallelism::ranks_differ()).
   double square_sum() const;
+  // Returns the mean of square_sum() over the ranks: equal at all.
+  double mean_square_sum() const;
   // Returns a function that says whether its argument holds at all ranks; empty if the gradient is the same at all.
   std::function<bool(bool)> holds_at_all() const;
+  // The same two for numbers on a CUDA device, which they change; a flag is 0 if all is well, and stays so if it is at
+  // all ranks. They do nothing where each rank has the same.
+  void average_square_sum(const Tensor& square_sum) const;
+  void spread_failure(const Tensor& flag) const;
 
   // Moves a layer of a balanced pipeline to a neighbouring stage if the times of the ranks, of some steps, call for it.
   // Returns why; empty if the stages stay.
   std::string balance_stages(const std::vector<profiler::StepTimes>& ranks);
 
  private:
+  // Returns whether ranks have other gradients of some parameters than other ranks.
+  bool has_own_gradients() const { return !own_parameters_.empty() || forms_.parallelism.ranks_differ(); }
   void apply_placements();
   void add_own_parameters();
   void make_optimizer_of_parts();
   std::shared_ptr<optim::TensorParts> tensor_parts() const;
   sharding::ShardedState sharded(const optim::NamedTensors& own) const;
   optim::NamedTensors own_parts() const;
+  optim::NamedTensors averages_of_ranks() const;
   optim::NamedTensors parts_of_model() const;
   void cut_at(const std::vector<std::size_t>& cuts);
 

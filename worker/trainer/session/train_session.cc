@@ -101,15 +101,21 @@ EndedStep TrainSession::end_step() {
   return {.result = std::move(result_), .stands = reached == Progress::updated};
 }
 
-// Evaluates the averages if there are any: those of this rank's parts are made the whole model's like an update.
+// Makes new values of what this rank updates the whole model's, as after an update, unless each rank has a model of its
+// own.
+void TrainSession::spread_values() {
+  if (!forms_.parallelism.ranks_differ()) forms_.parallelism.parameters_updated();
+}
+
+// Evaluates the averages if there are any.
 Evaluation TrainSession::evaluate() {
   if (!state_.ema) return evaluate_parameters();
   state_.await_readers();
   std::optional<optim::ExponentialMovingAverage::Scope> averages(*state_.ema);
-  forms_.parallelism.parameters_updated();
+  spread_values();
   const Evaluation result = evaluate_parameters();
   averages.reset();
-  forms_.parallelism.parameters_updated();
+  spread_values();
   return result;
 }
 
@@ -190,7 +196,10 @@ void TrainSession::update(StepRequests requests, bool reads, StepResult& result,
   timer.end(&StepTimes::wait);
   const bool accepted = rules_->apply(result);
   if (waits) sums_.take(reads, result);
-  if (accepted) update_parameters(timer);
+  if (accepted)
+    update_parameters(timer);
+  else if (forms_.parallelism.ranks_differ())  // a skipped step counts, as a device skips unseen
+    forms_.parallelism.parameters_updated();
   timer.end(&StepTimes::optimizer);
   if (waits) return;
   if (!known) {

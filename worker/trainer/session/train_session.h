@@ -77,6 +77,7 @@ class TrainSession final : public Session {
     updated,    // all ranks have announced it, and the optimizer has made it here
   };
 
+  void spread_values();
   Evaluation evaluate_parameters();
   std::optional<std::vector<int>> begin_shards();
   std::vector<data::Batch> take_batches(std::int64_t samples, PhaseTimer& timer);
