@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
 #include "worker/autograd/node.h"
+#include "worker/autograd/placement_check.h"
 #include "worker/autograd/recomputation.h"
 
 namespace ddprun::autograd {
@@ -25,7 +26,10 @@ void record_leaf(Recomputation& call, const Variable& leaf) {
 
 std::vector<Variable> detached(const std::vector<Variable>& inputs) {
   std::vector<Variable> values;
-  for (const Variable& input : inputs) values.push_back(input.defined() ? input.detach() : Variable());
+  for (const Variable& input : inputs) {
+    values.push_back(input.defined() ? input.detach() : Variable());
+    if (input.defined()) place_like(input, values.back());
+  }
   return values;
 }
 
@@ -147,7 +151,7 @@ bool is_recomputing() {
 namespace {
 
 // The leaves are among the edges, so that the pass knows when their gradients are complete.
-Variable recorded(Tensor value, const std::vector<Variable>& inputs, Call call) {
+Variable recorded(const Variable& first_result, const std::vector<Variable>& inputs, Call call) {
   std::vector<Tensor> saved;
   std::vector<Edge> edges;
   for (const Variable& input : inputs) {
@@ -158,7 +162,8 @@ Variable recorded(Tensor value, const std::vector<Variable>& inputs, Call call) 
   for (const Variable& leaf : call.first.leaves) edges.push_back(Access::edge(leaf));
   call.first.leaves.clear();
   SavedBytesScope::note(inputs, saved);
-  Variable result(std::move(value));
+  Variable result = first_result.detach();
+  place_like(first_result, result);
   if (std::none_of(edges.begin(), edges.end(), [](const Edge& edge) { return edge.leaf || edge.node; })) return result;
   auto node = std::make_shared<Node>("checkpoint", std::move(edges), std::move(saved),
                                      [call = std::move(call)](Backward& pass) {
@@ -182,13 +187,13 @@ Variable checkpoint(CheckpointFunction function, const std::vector<Variable>& in
             .names = name_scopes(),
             .autocast = autocast_dtype(),
             .contexts = ContextScope::makers()};
-  Tensor value;
+  Variable result;
   {
     const NoGradScope no_grad;
     const FirstCall first(call.first);
-    value = call.function(detached(inputs)).value();
+    result = call.function(detached(inputs));
   }
-  return recorded(std::move(value), inputs, std::move(call));
+  return recorded(result, inputs, std::move(call));
 }
 
 ContextScope::ContextScope() : before_(std::exchange(innermost, this)) {}

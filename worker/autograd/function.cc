@@ -11,6 +11,7 @@
 #include "worker/autograd/interruption.h"
 #include "worker/autograd/node.h"
 #include "worker/autograd/operation_observer.h"
+#include "worker/autograd/placement_check.h"
 #include "worker/autograd/recomputation.h"
 #include "worker/tensor/kernels.h"
 #include "worker/tensor/shape_only.h"
@@ -63,6 +64,7 @@ Function::Function(const char* name, std::initializer_list<Variable> inputs, std
     : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
   check_interruption();
   record_inputs(name, inputs_);
+  check_placements(name, inputs_);
   OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   for (const Tensor& other : others) check(other);
@@ -73,6 +75,7 @@ Function::Function(const char* name, std::vector<Variable> inputs)
     : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
   check_interruption();
   record_inputs(name, inputs_);
+  check_placements(name, inputs_);
   OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   if (observer) begin_observation();
@@ -97,6 +100,7 @@ Variable Function::record(Tensor value, std::vector<Tensor> saved, BackwardFunct
   if (anomaly) check_finite(value, describe_operation(name_, current_scope()), "its result");
   record_saved(is_product_, value, saved);
   Variable result(std::move(value));
+  place_result(name_, inputs_, result);
   const double cost = observer_ ? observer_->result_computed(name_, inputs_, result.value()) : 0;
   if (!records_) return result;
   std::vector<Edge> edges;

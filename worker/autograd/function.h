@@ -87,8 +87,8 @@ using BackwardFunction = std::function<void(Backward&)>;
 class Function {
  public:
   // name: a string that lives for ever. Undefined inputs are allowed. Throws Errc::mismatch, naming both devices and
-  // the module, if the inputs, or others, the operands that have no gradients, lie on different ones; Errc::usage if
-  // one is absent (Storage::is_present()).
+  // the module, if the inputs, or others, the operands that have no gradients, lie on different ones, and within a
+  // PlacementCheckScope if the inputs lie differently over ranks; Errc::usage if one is absent (Storage::is_present()).
   Function(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others = {});
   Function(const char* name, std::vector<Variable> inputs);
   ~Function() {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +17,18 @@ namespace ddprun::autograd {
 
 class Node;
 
+// How a value lies over the ranks of a mesh: see placement_check.h.
+struct ValuePlacement {
+  std::string name;  // for errors
+  std::set<std::string> local_over;
+};
+
 // The state that all handles to a variable share.
 struct VariableNode {
   Tensor value;
-  bool requires_grad = false;      // set for leaves only
-  std::shared_ptr<Node> producer;  // the operation that made the value; null for a leaf
+  bool requires_grad = false;                       // set for leaves only
+  std::shared_ptr<Node> producer;                   // the operation that made the value; null for a leaf
+  std::shared_ptr<const ValuePlacement> placement;  // null: nothing is known of it
 
   // The members below are those of a leaf.
   Tensor gradient;  // on the storage, where one was set
@@ -84,6 +92,7 @@ struct Access {
   static Edge edge(const Variable& variable);
   static std::weak_ptr<VariableNode> leaf(const Variable& variable) { return variable.node_; }
   static void set_producer(Variable& variable, std::shared_ptr<Node> node);
+  static VariableNode& node(const Variable& variable) { return *variable.node_; }
 };
 
 struct Root {

@@ -210,6 +210,7 @@ const std::vector<Example> examples{
     {"parallel.reshard_after_forward=false", {"parallel.zero=3"}, {"parallel.zero=2"}},
     {"parallel.shard_group=2", {"parallel.zero=2"}, {"parallel.zero=1"}},
     {"parallel.sequence=true", joined(gpt, {"parallel.tensor=2"}), gpt},
+    {"train.check_placements=true", {"parallel.tensor=2"}, {}},
     {"parallel.expert=2", experts, gpt},
     {"tokenize.vocabulary=300", {}, {}, "tokenize"},
     {"generate.prompt=a", {}, {}, "generate"},

@@ -103,6 +103,10 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
         {.help = "check every result and every gradient, and stop with an error that names the operation and the "
                  "module that produced the first NaN or infinity; slow",
          .scope = Scope::process});
+  s.add("train.check_placements", t.check_placements,
+        {.help = "with parallel.tensor: check that the operands of each operation are all the same at the ranks that "
+                 "divide layers, or all each rank's own, and name those that are not: builds of type Debug always do",
+         .scope = Scope::process});
   s.add(
       "train.stop_on_nonfinite", t.stop_on_nonfinite,
       {.help = "stop with an error, before a checkpoint is written, when a training or test loss is infinite or not a "

@@ -319,7 +319,7 @@ std::vector<Need> layout_needs() {
       one_of({"parallel.reshard_after_forward"}, "parallel.zero", {"3"}),
       one_of({"parallel.shard_group"}, "parallel.zero", {"2", "3"}),
       where(
-          {"parallel.sequence"}, {"parallel.tensor"},
+          {"parallel.sequence", "train.check_placements"}, {"parallel.tensor"},
           [](const TrainConfig& c) { return c.parallel.ranks.on("tensor") > 1; }, "parallel.tensor"),
       one_of({"parallel.sequence"}, "model.name", {"gpt"}),
       where(

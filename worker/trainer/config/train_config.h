@@ -86,6 +86,7 @@ struct TrainConfig {
     std::int64_t check_replicas = 200;
     bool stop_on_nonfinite = true;
     bool detect_anomaly = false;
+    bool check_placements = false;
     std::string preempt_signal = "USR1";
   } train;
   struct Eval {

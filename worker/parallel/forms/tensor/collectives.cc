@@ -1,7 +1,9 @@
 #include "worker/parallel/forms/tensor/collectives.h"
 
+#include <utility>
+
 #include "common/error.h"
-#include "worker/autograd/function.h"
+#include "worker/autograd/placement_check.h"
 #include "worker/parallel/group_tensors.h"
 #include "worker/parallel/sharding/dimension_shards.h"
 
@@ -12,6 +14,15 @@ const sharding::Shard& shard_of_positions() {
   static const sharding::Shard shard{.axis = "tensor", .dimension = 1};
   return shard;
 }
+
+// Declares how the result of a collective over these ranks lies.
+Variable placed(const autograd::Function& collective, const Variable& operand, autograd::PlacementChange change,
+                Variable result) {
+  return autograd::placed(collective, operand, shard_of_positions().axis, change, std::move(result));
+}
+
+constexpr autograd::PlacementChange to_local{.from_local = false, .to_local = true},
+    to_replicated{.from_local = true, .to_local = false}, within_local{.from_local = true, .to_local = true};
 
 std::size_t sent_by_allreduce(std::size_t bytes, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
@@ -78,38 +89,48 @@ void reduce_over(CountedGroup& group, std::vector<double>& values, ReduceOp op) 
 
 Variable copy_to_group(const Variable& input, CountedGroup& group) {
   const autograd::Function operation("copy_to_group", {input});
-  return operation.record(input.value(), {},
-                          [&group](autograd::Backward& pass) { pass.add(0, sum_over(group, pass.grad())); });
+  return placed(operation, input, to_local, operation.record(input.value(), {}, [&group](autograd::Backward& pass) {
+    pass.add(0, sum_over(group, pass.grad()));
+  }));
 }
 
 Variable reduce_from_group(const Variable& input, CountedGroup& group) {
   const autograd::Function operation("reduce_from_group", {input});
-  return operation.record(sum_over(group, input.value()), {},
-                          [](autograd::Backward& pass) { pass.add(0, pass.dense_grad()); });
+  return placed(operation, input, to_replicated,
+                operation.record(sum_over(group, input.value()), {},
+                                 [](autograd::Backward& pass) { pass.add(0, pass.dense_grad()); }));
 }
 
 Variable gather_from_sequence(const Variable& input, CountedGroup& group) {
   const autograd::Function operation("gather_from_sequence", {input});
-  return operation.record(gather_positions(input.value(), group), {},
-                          [&group](autograd::Backward& pass) { pass.add(0, sum_positions(pass.grad(), group)); });
+  return placed(operation, input, within_local,
+                operation.record(gather_positions(input.value(), group), {}, [&group](autograd::Backward& pass) {
+                  pass.add(0, sum_positions(pass.grad(), group));
+                }));
 }
 
 Variable reduce_to_sequence(const Variable& input, CountedGroup& group) {
   const autograd::Function operation("reduce_to_sequence", {input});
-  return operation.record(sum_positions(input.value(), group), {},
-                          [&group](autograd::Backward& pass) { pass.add(0, gather_positions(pass.grad(), group)); });
+  return placed(operation, input, within_local,
+                operation.record(sum_positions(input.value(), group), {}, [&group](autograd::Backward& pass) {
+                  pass.add(0, gather_positions(pass.grad(), group));
+                }));
 }
 
 Variable all_positions(const Variable& input, CountedGroup& group) {
   const autograd::Function operation("all_positions", {input});
-  return operation.record(gather_positions(input.value(), group), {},
-                          [&group](autograd::Backward& pass) { pass.add(0, positions_of_rank(pass.grad(), group)); });
+  return placed(operation, input, to_replicated,
+                operation.record(gather_positions(input.value(), group), {}, [&group](autograd::Backward& pass) {
+                  pass.add(0, positions_of_rank(pass.grad(), group));
+                }));
 }
 
 Variable own_positions(const Variable& input, CountedGroup& group) {
   const autograd::Function operation("own_positions", {input});
-  return operation.record(positions_of_rank(input.value(), group), {},
-                          [&group](autograd::Backward& pass) { pass.add(0, gather_positions(pass.grad(), group)); });
+  return placed(operation, input, to_local,
+                operation.record(positions_of_rank(input.value(), group), {}, [&group](autograd::Backward& pass) {
+                  pass.add(0, gather_positions(pass.grad(), group));
+                }));
 }
 
 }  // namespace ddprun

@@ -1,10 +1,11 @@
 #include "worker/parallel/forms/tensor/cross_entropy.h"
 
 #include <cmath>
+#include <utility>
 
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
-#include "worker/autograd/function.h"
+#include "worker/autograd/placement_check.h"
 #include "worker/tensor/kernels.h"
 #include "worker/tensor/shape_only.h"
 
@@ -128,12 +129,13 @@ Variable vocabulary_parallel_cross_entropy(const Variable& given, const Tensor& 
   double sum = 0;
   for (const double loss : losses) sum += loss;
   const auto count = static_cast<double>(count_rows(targets));
-  return operation.record(
+  Variable loss = operation.record(
       Tensor::full({}, sum / count, x.dtype()), {log_probabilities, targets}, [count](autograd::Backward& pass) {
         const Tensor& saved = pass.saved(0);
         const double factor = pass.grad().item() / count;
         pass.add(0, by_type(saved.dtype(), [&]<class T>(T) { return gradient_of<T>(saved, pass.saved(1), factor); }));
       });
+  return autograd::placed(operation, scores, "tensor", {.from_local = true, .to_local = false}, std::move(loss));
 }
 
 }  // namespace ddprun

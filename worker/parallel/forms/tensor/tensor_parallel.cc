@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/error.h"
+#include "worker/autograd/placement_check.h"
 #include "worker/nn/layers/attention.h"
 #include "worker/nn/layers/dropout.h"
 #include "worker/nn/layers/mixture_of_experts.h"
@@ -93,6 +94,18 @@ TensorParallel::TensorParallel(nn::Module& model, const TensorPlan& plan, Proces
   const bool shards_positions = std::ranges::count(plan, TensorStyle::own_positions, &TensorRule::style) > 0;
   if (shards_positions) unsharded_ = Unsharded::positions;
   for (const TensorRule& rule : plan) apply(model, rule);
+  declare_placements(model);
+}
+
+// A parameter is local also where only its gradients are. One that is frozen has none, and goes with all values.
+void TensorParallel::declare_placements(const nn::Module& model) const {
+  const auto own = own_gradients();
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (!parameter.requires_grad()) continue;
+    const bool is_local = std::ranges::count(own, name) > 0;
+    autograd::declare_placement(parameter, name,
+                                is_local ? autograd::LocalAxes{shards_.axis()} : autograd::LocalAxes{});
+  }
 }
 
 std::vector<std::string> TensorParallel::own_gradients() const {

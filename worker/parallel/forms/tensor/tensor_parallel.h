@@ -52,6 +52,7 @@ class TensorParallel final : public Form {
 
  private:
   void apply(nn::Module& model, const TensorRule& rule);
+  void declare_placements(const nn::Module& model) const;
 
   CountedGroup group_;
   sharding::DimensionShards shards_;

@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "worker/autograd/autocast.h"
 #include "worker/autograd/function.h"
+#include "worker/autograd/placement_check.h"
 #include "worker/nn/layers.h"
 #include "worker/parallel/forms/tensor/layers.h"
 #include "worker/parallel/sharding/sharded_state.h"
@@ -41,6 +42,7 @@ void check_like_whole(const char* name, const MakeModel& make, const Tensor& inp
   for (const int ranks : {1, 2, 4}) {
     run_ranks(ranks, [&](ProcessGroup& group) {
       const nn::RandomScope scope(keys_of_batch());
+      const autograd::PlacementCheckScope placements;
       const auto model = make();
       TensorParallel tensor(*model, tensor_plan(name, *model, undivided), group);
       const Variable own = loss((*model)(Variable(input)), &tensor.group());
@@ -276,4 +278,31 @@ TEST_CASE("every model with a plan has the modules of its plan") {
     };
     CHECK(refusal(name, make, 2).empty());
   }
+}
+
+TEST_CASE("a rule that is left out of a plan is named by the operands that do not go together") {
+  const auto error_without = [](TensorStyle style, const std::string& module, Unsharded unsharded) {
+    std::string error = "none";
+    run_ranks(2, [&](ProcessGroup& group) {
+      const nn::RandomScope random(keys_of_batch());
+      const auto model = make_gpt();
+      auto plan = tensor_plan("gpt", *model, unsharded);
+      require(std::erase_if(plan, [&](const auto& rule) { return rule.style == style && rule.module == module; }) == 1,
+              "there is no such rule");
+      const TensorParallel tensor(*model, plan, group);
+      const autograd::PlacementCheckScope check;
+      try {
+        (*model)(Variable(tokens()));
+      } catch (const Error& e) {
+        if (group.rank() == 0) error = e.what();
+      }
+    });
+    return error;
+  };
+  // Its gradients would be those of some positions.
+  CHECK_THAT(error_without(TensorStyle::partial_gradients, "h.1.ln_2", Unsharded::positions),
+             Catch::Contains("h.1.ln_2.weight is the same at all ranks") && Catch::Contains(" is each rank's own"));
+  CHECK(error_without(TensorStyle::vocabulary_head, "lm_head", Unsharded::whole) ==
+        "linear in module lm_head: over the axis tensor the result of reshape in module lm_head is the same at all "
+        "ranks, and wte.weight is each rank's own: a collective is missing");
 }
