@@ -19,11 +19,6 @@ const ValuePlacement* placement_of(const Variable& value) {
   return value.defined() ? Access::node(value).placement.get() : nullptr;
 }
 
-void set_placement(const Variable& value, std::string name, LocalAxes axes) {
-  Access::node(value).placement =
-      std::make_shared<const ValuePlacement>(ValuePlacement{std::move(name), std::move(axes)});
-}
-
 std::string result_of(const char* operation) {
   return "the result of " + describe_operation(operation, current_scope());
 }
@@ -43,7 +38,8 @@ std::string described(const ValuePlacement& placement, const std::string& axis) 
 }  // namespace
 
 void declare_placement(const Variable& value, std::string name, LocalAxes local_over) {
-  set_placement(value, std::move(name), std::move(local_over));
+  Access::node(value).placement =
+      std::make_shared<const ValuePlacement>(ValuePlacement{std::move(name), std::move(local_over)});
 }
 
 PlacementCheckScope::PlacementCheckScope() : before_(std::exchange(checks, true)) {}
@@ -70,7 +66,7 @@ Variable placed(const Function& collective, const Variable& operand, const std::
   LocalAxes axes = own->local_over;
   axes.erase(axis);
   if (change.to_local) axes.insert(axis);
-  set_placement(result, result_of(collective.name()), std::move(axes));
+  declare_placement(result, result_of(collective.name()), std::move(axes));
   return result;
 }
 
@@ -96,7 +92,7 @@ void place_result(const char* operation, const std::vector<Variable>& operands, 
   if (!checks) return;
   for (const Variable& operand : operands)
     if (const ValuePlacement* const own = placement_of(operand))
-      return set_placement(result, result_of(operation), own->local_over);
+      return declare_placement(result, result_of(operation), own->local_over);
 }
 
 }  // namespace ddprun::autograd

@@ -38,7 +38,7 @@ class PlacementCheckScope {
 // Returns whether builds of this type check always: those of type Debug.
 bool always_checks_placements();
 
-// What a collective over an axis makes of an operand.
+// A collective over an axis takes a value of one kind, and makes one of the same or the other kind.
 struct PlacementChange {
   bool from_local = false;
   bool to_local = false;
