@@ -72,7 +72,7 @@ const Choices& axes() {
       {.name = "tensor", .groups = {"tensor"}, .ranks = 2, .parallel = "tensor = 2\n"},
       {.name = "sequence", .groups = {"tensor"}, .ranks = 2, .parallel = "tensor = 2\nsequence = true\n"},
       {.name = "context", .groups = {"context"}, .ranks = 2, .parallel = "context = 2\n"},
-      // With the feature "experts".
+      // The feature "experts" gives the model what this axis divides.
       {.name = "expert", .groups = {"experts"}, .ranks = 2, .parallel = "expert = 2\n"},
       schedule("gpipe"),
       schedule("1f1b"),

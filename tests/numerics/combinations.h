@@ -22,7 +22,7 @@ using Choices = std::vector<Choice>;
 
 // Axes of two ranks, or four, with ways to divide the state and schedules.
 const Choices& axes();
-// What a job may have besides. OFFLOAD stands for a folder.
+// Features are what a job may have besides. OFFLOAD stands for a folder.
 const Choices& features();
 
 // Returns all sets of so many choices of different groups.

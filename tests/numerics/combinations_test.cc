@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -124,9 +125,9 @@ class Combinations {
       CHECK((is_known || reason->find("it does not go with ") != std::string::npos));
       return;
     }
-    const Choices second = another_layout(job, layout);
-    INFO("then " << names_of(second));
     try {
+      const Choices second = another_layout(job, layout);
+      INFO("then " << names_of(second));
       compare(outcome_of_one(features), job.of_two_layouts(layout, second), tolerance_of(chosen));
       ++trained_;
     } catch (const std::exception& e) {
@@ -142,7 +143,7 @@ class Combinations {
   static Choice axis(const std::string& name) { return named(axes(), name); }
   static Choice feature(const std::string& name) { return named(features(), name); }
 
-  // Returns a layout with which the job goes together, another one if there is one.
+  // Returns another layout with which the job goes together.
   static Choices another_layout(const CombinedJob& job, const Choices& layout) {
     const std::vector<Choices> all{{axis("zero 3")},
                                    {axis("data"), axis("tensor")},
@@ -155,7 +156,7 @@ class Combinations {
       const Choices& other = all[(begin + i) % all.size()];
       if (names_of(other) != names_of(layout) && !job.refusal(other)) return other;
     }
-    return layout;
+    throw std::runtime_error("no other layout goes with " + names_of(layout));
   }
 
   const Outcome& outcome_of_one(const Choices& features) {

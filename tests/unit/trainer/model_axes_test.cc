@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -29,6 +30,17 @@ TEST_CASE("axes of one rank are not in use") {
   REQUIRE(used.size() == 2);
   CHECK(used.front()->name() == "tensor");
   CHECK(used.back()->name() == "pipeline");
+}
+
+TEST_CASE("numbers of ranks are of axes that there are, and one where none is given") {
+  AxisRanks ranks{{"tensor", 2}};
+  CHECK(ranks.on("tensor") == 2);
+  CHECK(ranks.on("context") == 1);
+  CHECK_THROWS_WITH(ranks.on("tensors"), "there is no axis tensors");
+  CHECK_THROWS_AS(ranks["stages"], Error);
+  ranks["context"] = 1;
+  CHECK(ranks == AxisRanks{{"tensor", 2}});
+  CHECK_FALSE(ranks == AxisRanks{});
 }
 
 TEST_CASE("how many ranks share a model, samples or passes follows from what the ranks of axes have of their own") {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -11,25 +10,20 @@
 namespace ddprun::trainer {
 
 // The numbers of ranks on the axes of config/model_axes.h, by name: one on an axis that is not given.
+//
+// Threads: any number may read. Errors: Errc::internal for a name that no axis has.
 class AxisRanks {
  public:
   AxisRanks() = default;
-  AxisRanks(std::initializer_list<std::pair<const std::string, int>> ranks) : ranks_(ranks) {}
+  AxisRanks(std::initializer_list<std::pair<std::string_view, int>> ranks);
 
-  int on(std::string_view axis) const {
-    const auto found = ranks_.find(axis);
-    return found == ranks_.end() ? 1 : found->second;
-  }
+  int on(std::string_view axis) const;
   // Returns an axis' number, to be changed; it stays where it is for as long as this object is there.
-  int& operator[](std::string_view axis) { return ranks_.try_emplace(std::string(axis), 1).first->second; }
+  int& operator[](std::string_view axis);
 
-  bool operator==(const AxisRanks& other) const { return has_numbers_of(other) && other.has_numbers_of(*this); }
+  bool operator==(const AxisRanks& other) const;
 
  private:
-  bool has_numbers_of(const AxisRanks& other) const {
-    return std::ranges::all_of(other.ranks_, [this](const auto& each) { return on(each.first) == each.second; });
-  }
-
   std::map<std::string, int, std::less<>> ranks_;
 };
 
